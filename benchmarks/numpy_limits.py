@@ -593,105 +593,6 @@ def depthwise(n: int, channels: int, size: int, kernel: int, stride: int = 1) ->
     return calls
 
 
-def max_pool(n: int, size: int, channels: int, kernel: int, windows: int) -> Calls:
-    """Maxima of ``kernel`` columns, two apart, then of rows, in copies of every other pixel; their places.
-
-    In such copies a tap is the array, moved. A place is a byte, which the first comparison writes; each other
-    tap takes a comparison, a product and a maximum. Backward the bytes become indices, at which the gradients
-    are added. The last of the windows may be smaller.
-    """
-    run, length, whole = 4, windows + (kernel - 1) // 2, np.s_[:, :windows, :windows]
-    x, d = normal(2, n, size, size, channels)
-    y, g = normal(2, n, windows, windows, channels)
-    copies = np.full((2, 2, run, length, length, channels), -np.inf, np.float32)  # of columns, of rows
-    pixels, of_copies = (a.view((np.void, channels * a.itemsize))[..., 0] for a in (x, copies))
-    targets = [
-        (
-            of_copies[j, i, :, : (size - i + 1) // 2, : (size - j + 1) // 2],
-            slice(i, None, 2),
-            slice(j, None, 2),
-        )
-        for i, j in np.ndindex(2, 2)
-    ]
-    numbers, spare = np.zeros(copies.shape[1:], np.uint8), np.empty(copies.shape[1:], np.uint8)
-    half, line = numbers.size // 2, length * channels
-    across, down = (kernel - 1) // 2 * channels, (kernel - 1) // 2 * (line + channels)
-    columns = [copies[j % 2].reshape(-1)[j // 2 * channels :][: 2 * half - across] for j in range(kernel)]
-    rows, of_rows = (
-        [a.reshape(-1)[i % 2 * half + i // 2 * line :][: half - down] for i in range(kernel)]
-        for a in (copies[1], numbers)
-    )
-    number, more = (a.reshape(-1)[: 2 * half - across] for a in (numbers, spare))
-    other = more[: half - down]
-    places = np.empty(y.shape, np.uint8)
-    first = 2 * (np.arange(windows)[:, None] * size + np.arange(windows))
-    first = np.arange(run)[:, None, None] * size * size + first
-    start = (first[..., None] * channels + np.arange(channels)).astype(np.int32)
-    short, index = np.empty_like(start), np.empty(start.shape, np.intp)
-
-    def calls() -> None:
-        for i in range(0, n, run):
-            for copy, own_rows, own_columns in targets:
-                copy[...] = pixels[i : i + run, own_rows, own_columns][:, : copy.shape[1], : copy.shape[2]]
-            np.greater(columns[1], columns[0], out=number.view(bool))
-            np.maximum(columns[0], columns[1], out=columns[1])
-            for column in columns[2:]:
-                np.greater(column, columns[1], out=more.view(bool))
-                np.multiply(more, 2, out=more)
-                np.maximum(number, more, out=number)
-                np.maximum(column, columns[1], out=columns[1])
-            for j in range(1, kernel):
-                top, earlier = (rows[1], of_rows[1]) if j > 1 else (rows[0], of_rows[0])
-                np.greater(rows[j], top, out=other.view(bool))
-                np.multiply(other, of_rows[j] + np.uint8(j * size), out=other)
-                np.maximum(earlier, other, out=of_rows[1])
-                np.maximum(top, rows[j], out=rows[1])
-            y[i : i + run], places[i : i + run] = copies[1, 1][whole], numbers[1][whole]
-        for i in range(0, n, run):
-            short[...] = places[i : i + run]
-            np.multiply(short, channels, out=short)
-            np.add(short, start, out=short)
-            index[...] = short
-            d[i : i + run] = 0
-            np.add.at(d[i : i + run].reshape(-1), index.reshape(-1), g[i : i + run].reshape(-1))
-
-    return calls
-
-
-def avg_pool_by_three(n: int, size: int, channels: int) -> Calls:
-    """Windows of 3 x 3 at every second pixel: sums of rows, then of columns; backward the transposes."""
-    x, d = normal(2, n, size, size, channels)
-    windows = (size - 1) // 2
-    y, g = normal(2, n, windows, windows, channels)
-    tall, share = normal(1, RUN, windows, size, channels)[0], np.empty_like(g[:RUN])
-    lines, d_lines = (a.reshape(len(a), -1, size * channels) for a in (tall, d))
-    first, second, third = (slice(i, i + 2 * windows - 1, 2) for i in range(3))
-
-    def spread(share: np.ndarray, out: np.ndarray) -> None:
-        """Along the second axis: every other element is one share, the inner ones between are two."""
-        out[:, second], out[:, 0], out[:, -1] = share, share[:, 0], share[:, -1]
-        np.add(share[:, 1:], share[:, :-1], out=out[:, 2:-1:2])
-
-    def calls() -> None:
-        for i in range(0, n, RUN):
-            before = np.setbufsize(16)
-            part = x[i : i + RUN].reshape(RUN, size, -1)
-            np.add(part[:, first], part[:, second], out=lines)
-            np.add(lines, part[:, third], out=lines)
-            np.setbufsize(before)
-            np.add(tall[:, :, first], tall[:, :, second], out=y[i : i + RUN])
-            np.add(y[i : i + RUN], tall[:, :, third], out=y[i : i + RUN])
-            np.divide(y[i : i + RUN], 9, out=y[i : i + RUN])
-        for i in range(0, n, RUN):
-            np.divide(g[i : i + RUN], 9, out=share)
-            spread(share.swapaxes(1, 2), tall.swapaxes(1, 2))
-            before = np.setbufsize(16)
-            spread(lines, d_lines[i : i + RUN])
-            np.setbufsize(before)
-
-    return calls
-
-
 def rows_by_index(rows: int, width: int, count: int) -> Calls:
     """One ``take``; backward the order of the indices: of equal ones a row is put, and others are added."""
     (w, d), (y, g) = normal(2, rows, width), normal(2, count, width)
@@ -711,44 +612,6 @@ def rows_by_index(rows: int, width: int, count: int) -> Calls:
         for turn in turns[1:]:
             np.add(sums[: len(turn)], np.take(g, turn, axis=0), out=sums[: len(turn)])
         d[targets] = sums
-
-    return calls
-
-
-def nearest_by_two(n: int, size: int, channels: int) -> Calls:
-    """One copy that repeats columns and rows; backward two rows are added, then two columns."""
-    x, d = normal(2, n, size, size, channels)
-    y, g = normal(2, n, 2 * size, 2 * size, channels)
-    tall = np.empty((RUN, size, 2 * size, channels), x.dtype)
-    rows = slice(None, None, 2), slice(1, None, 2)
-    pixels, of_y = (a.view((np.void, channels * a.itemsize))[..., 0] for a in (x, y))
-    squares = of_y.reshape(n, size, 2, size, 2)
-
-    def calls() -> None:
-        squares[...] = pixels[:, :, None, :, None]
-        for i in range(0, n, RUN):
-            before = np.setbufsize(16)
-            np.add(*(g[i : i + RUN, row] for row in rows), out=tall)
-            np.setbufsize(before)
-            np.add(*(tall[:, :, column] for column in rows), out=d[i : i + RUN])
-
-    return calls
-
-
-def bilinear_by_two(n: int, size: int, channels: int) -> Calls:
-    """A product along columns and one along rows; backward the transposes of both."""
-    x, d = normal(2, n, size, size, channels)
-    y, g = normal(2, n, 2 * size, 2 * size, channels)
-    tall, matrix = normal(1, RUN, 2 * size, size, channels)[0], normal(1, 2 * size, size)[0]
-    lines = tall.reshape(RUN, 2 * size, size * channels)
-
-    def calls() -> None:
-        for i in range(0, n, RUN):
-            np.matmul(matrix, x[i : i + RUN].reshape(RUN, size, -1), out=lines)
-            np.matmul(matrix, tall, out=y[i : i + RUN])
-        for i in range(0, n, RUN):
-            np.matmul(matrix.T, g[i : i + RUN], out=tall)
-            np.matmul(matrix.T, lines, out=d[i : i + RUN].reshape(RUN, size, -1))
 
     return calls
 
@@ -799,12 +662,5 @@ LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     ),
     "conv1d 16->32 9 on 32x16x1000": lambda: convolution(32 * 1000, 16, 32, 9),
     "conv1d 64->64 3 on 16x64x256": lambda: convolution(16 * 256, 64, 64, 3),
-    "max_pool 2 64x32x32x32": lambda: max_pool(64, 32, 32, 2, 16),
-    "max_pool 3, stride 2 32x32x32x32": lambda: max_pool(32, 32, 32, 3, 15),
-    "max_pool 3, stride 2, ceil_mode 32x32x32x32": lambda: max_pool(32, 32, 32, 3, 16),
-    "adaptive_max_pool 6 32x256x13x13": lambda: max_pool(32, 13, 256, 3, 6),
-    "adaptive_avg_pool 6 32x256x13x13": lambda: avg_pool_by_three(32, 13, 256),
     "embedding 10000x256, 64x64": lambda: rows_by_index(10000, 256, 64 * 64),
-    "upsample 2 nearest 32x64x16x16": lambda: nearest_by_two(32, 16, 64),
-    "upsample 2 bilinear 32x64x16x16": lambda: bilinear_by_two(32, 16, 64),
 }

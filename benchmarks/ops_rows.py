@@ -464,12 +464,48 @@ ROWS = [
     ),
     *(
         pool(
-            f"upsample 2 {mode}",
-            lambda x, mode=mode: ops.interpolate(x, scale_factor=2, mode=mode),
-            lambda x, mode=mode: F.interpolate(x, scale_factor=2, mode=mode),
-            *(32, 64, 16, 16),
+            f"max_pool {kernel}, stride {stride}, padding {padding}",
+            lambda x, k=kernel, s=stride, p=padding: ops.max_pool2d(x, kernel=k, stride=s, padding=p),
+            lambda x, k=kernel, s=stride, p=padding: F.max_pool2d(x, k, s, p),
+            *shape,
         )
-        for mode in ("nearest", "bilinear")
+        for kernel, stride, padding, shape in (
+            (2, 2, 0, (16, 3, 64, 64)),
+            (3, 1, 1, (16, 32, 28, 28)),
+            (3, 2, 1, (8, 64, 56, 56)),
+        )
+    ),
+    pool(
+        "avg_pool 3, stride 1, padding 1",
+        lambda x: ops.avg_pool2d(x, kernel=3, stride=1, padding=1),
+        lambda x: F.avg_pool2d(x, 3, 1, 1),
+        *(16, 32, 28, 28),
+    ),
+    *(
+        pool(
+            f"adaptive_{name} 5",
+            lambda x, mine=mine: mine(x, output_size=5),
+            lambda x, theirs=theirs: theirs(x, 5),
+            *(16, 64, 16, 16),
+        )
+        for name, mine, theirs in (
+            ("avg_pool", ops.adaptive_avg_pool2d, F.adaptive_avg_pool2d),
+            ("max_pool", ops.adaptive_max_pool2d, F.adaptive_max_pool2d),
+        )
+    ),
+    *(
+        pool(
+            f"upsample {factor} {mode}",
+            lambda x, factor=factor, mode=mode: ops.interpolate(x, scale_factor=factor, mode=mode),
+            lambda x, factor=factor, mode=mode: F.interpolate(x, scale_factor=factor, mode=mode),
+            *shape,
+        )
+        for factor, mode, shape in (
+            (2, "nearest", (32, 64, 16, 16)),
+            (2, "bilinear", (32, 64, 16, 16)),
+            (1.5, "bilinear", (16, 32, 16, 16)),
+            (2, "nearest", (16, 3, 64, 64)),
+        )
     ),
     # Convolutions
     conv1d(32, 16, 32, 1000, 9),

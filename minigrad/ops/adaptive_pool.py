@@ -8,20 +8,22 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ..device import Array, array_module, on_gpu
+from .. import loops
+from ..device import Array, array_module
 from ..op import OpResult, op
 from ..tensor import Tensor
-from .argmax_pool import argmax_pool, axis_of_spans
+from .elementwise import floating
 from .geometry import nchw, nhwc, pair
-from .pool import are_larger, avg_pool2d, lowest, max_pool2d, shares_of_largest
+from .pool import avg_pool2d, max_pool2d, shares_of_largest
+from .window_loops import Pooled, max_by_loops, means_by_loops
 
 Sizes = int | tuple[int | None, int | None]
-Pooled = tuple[Array, Callable[[Array], Array]]
 
 
 def adaptive_avg_pool2d(x: Any, *, output_size: Sizes) -> Tensor:
@@ -64,17 +66,39 @@ def even_windows(windows: list[slice]) -> tuple[int, int] | None:
 
 @op
 def mean_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
-    return along_both_axes(mean_along, x, rows, columns)
+    x, (_, _, height, width) = floating(x), x.shape
+    if not loops.fit(x):
+        return along_both_axes(mean_along, x, rows, columns)
+    y, to_x = means_by_loops(nhwc(x), lambda: tables_of_means(height, width, rows, columns))
+    return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
 @op
 def largest_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
-    if not on_gpu(x):
-        axes = axis_of_spans(spans(x.shape[2], rows)), axis_of_spans(spans(x.shape[3], columns))
-        y, to_x = argmax_pool(nhwc(x), axes, lowest(x))
-        if are_larger(y, lowest(x)):
-            return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
-    return along_both_axes(largest_along, x, rows, columns)
+    _, _, height, width = x.shape
+    if not loops.fit(x):
+        return along_both_axes(largest_along, x, rows, columns)
+    y, to_x = max_by_loops(nhwc(x), lambda: tables_and_taps(height, width, rows, columns))
+    return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
+
+
+@lru_cache(256)
+def tables_of_means(height: int, width: int, rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """The windows of rows and of columns, for ``means_by_loops``."""
+    down, across = (
+        np.array([(span.start, span.stop, span.stop - span.start) for span in spans(n, count)])
+        for n, count in ((height, rows), (width, columns))
+    )
+    return down, across
+
+
+@lru_cache(256)
+def tables_and_taps(
+    height: int, width: int, rows: int, columns: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same, and how far each tap is from the first one of its window, for ``max_by_loops``."""
+    down, across = tables_of_means(height, width, rows, columns)
+    return down, across, np.array([*np.ndindex(down[:, 2].max(), across[:, 2].max())])
 
 
 def along_both_axes(pool: Callable[[Array, int, int], Pooled], x: Array, rows: int, columns: int) -> OpResult:
@@ -92,8 +116,7 @@ def spans(n: int, count: int) -> list[slice]:
 def mean_along(x: Array, axis: int, count: int) -> Pooled:
     """The means of ``count`` windows along ``axis``."""
     xp, before, parts = array_module(x), (slice(None),) * axis, spans(x.shape[axis], count)
-    dtype = x.dtype if x.dtype.kind == "f" else None
-    y = xp.stack([x[(*before, part)].mean(axis=axis, dtype=dtype) for part in parts], axis)
+    y = xp.stack([x[(*before, part)].mean(axis=axis, dtype=x.dtype) for part in parts], axis)
 
     def to_x(g: Array) -> Array:
         d = xp.zeros(x.shape, g.dtype)

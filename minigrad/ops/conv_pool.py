@@ -22,9 +22,8 @@ from ..sums import axis_sums
 from ..tape import once
 from ..tensor import Tensor
 from . import elementwise, im2col, kernel_rows, winograd, winograd_rows
-from .argmax_pool import pixels
 from .conv import conv2d, fastest
-from .geometry import Geometry, Pair, Place, add_to_pixels, blocks, nchw, nhwc, pair
+from .geometry import Geometry, Pair, Place, add_to_pixels, blocks, nchw, nhwc, pair, pixels
 from .pool import max_pool2d
 
 CACHE = 1 << 21  # bytes of windows and of their products at a time

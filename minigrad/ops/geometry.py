@@ -72,6 +72,11 @@ def nchw(x: Array) -> Array:
     return x.transpose(0, 3, 1, 2)
 
 
+def pixels(x: np.ndarray) -> np.ndarray:
+    """Images (..., H, W, C) as (..., H, W) elements where C > 0; NumPy copies these in half the time."""
+    return x.view(np.dtype((np.void, x.shape[-1] * x.itemsize)))[..., 0] if x.shape[-1] else x
+
+
 def in_memory_order(function: Callable[..., OpResult]) -> Callable[..., OpResult]:
     """``function``, which treats each element alone, of images channels-last as (N, H, W, C) arrays.
 

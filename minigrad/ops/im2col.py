@@ -11,7 +11,6 @@ from functools import lru_cache
 
 from ..device import Array, array_module, on_gpu
 from . import im2col_kernels
-from .argmax_pool import pixels
 from .geometry import (
     Convolved,
     Geometry,
@@ -19,6 +18,7 @@ from .geometry import (
     blocks,
     cut_off,
     pad_rows_and_columns,
+    pixels,
     strided_view,
 )
 from .groups import one_by_one, rotated_kernel, split_groups

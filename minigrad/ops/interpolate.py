@@ -8,16 +8,22 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from .. import loops
 from ..device import Array, array_module
 from ..lookup import check_choice
-from ..op import OpResult, Pullback, op, shape_of
-from .enlarge import MODES
+from ..op import OpResult, op, shape_of
+from .elementwise import floating
 from .geometry import Pair, nchw, nhwc, pair
 from .shape import chosen
+from .window_loops import Pooled, means_by_loops
+
+MODES = ["nearest", "nearest-exact", "bilinear"]
+LARGEST_DENOMINATOR = 10**6  # of a factor: 1.1666666666666667 is seven sixths
 
 Factors = float | tuple[float, float]
 
@@ -40,25 +46,17 @@ def interpolate(
     changes no size changes nothing. Raises ValueError for images without pixels, and unless there is either
     a size or a factor above 0.
     """
-    check_choice("mode", mode, list(MODES))
+    check_choice("mode", mode, MODES)
     if len(shape_of(x)) != 4 or min(x.shape[2:]) < 1:
         raise ValueError(f"interpolate takes images (N, C, H, W) with pixels, got shape {shape_of(x)}")
     if align_corners and mode != "bilinear":
         raise ValueError(f'align_corners goes with mode="bilinear", got mode={mode!r}; leave it out')
     axes = sizes_and_steps(x.shape[2:], size, scale_factor)
-    if not align_corners and all(step.numerator == 1 for _, step in axes):
-        larger, smaller = MODES[mode]
-        down, across = (step.denominator for _, step in axes)
-        return nchw(larger(nhwc(x), (down, across))), (lambda g: nchw(smaller(nhwc(g), (down, across))),)
     if align_corners:
         axes = [(m, Fraction(n - 1, max(m - 1, 1))) for n, (m, _) in zip(x.shape[2:], axes, strict=True)]
-    rows, columns = (
-        [taps_of(mode, n, i, step, align_corners) for i in range(m)]
-        for n, (m, step) in zip(x.shape[2:], axes, strict=True)
-    )
-    wide, to_columns = resampled(nhwc(x), columns, 2)  # first, as rows of an image are long
-    y, to_rows = resampled(wide, rows, 1)
-    return nchw(y), (lambda g: nchw(to_columns(to_rows(nhwc(g)))),)
+    rows, columns = (Axis(mode, align_corners, n, *axis) for n, axis in zip(x.shape[2:], axes, strict=True))
+    y, to_x = (by_loops if loops.fit(x) else by_passes)(nhwc(x), rows, columns)
+    return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
 def sizes_and_steps(
@@ -86,26 +84,143 @@ def sizes_and_steps(
 @lru_cache(256)
 def inverse(factor: float) -> Fraction:
     """One over the decimal number as which ``factor`` is written: 1.1 is eleven tenths."""
-    return 1 / Fraction(str(factor))
+    return (1 / Fraction(str(factor))).limit_denominator(LARGEST_DENOMINATOR)
 
 
-def taps_of(mode: str, n: int, i: int, step: Fraction, align_corners: bool) -> tuple[int, int, float]:
-    """Two of ``n`` pixels, which pixel i of the output blends, and the share of the second one."""
-    if mode != "bilinear":
-        first = min(int((i + Fraction(mode == "nearest-exact", 2)) * step), n - 1)
-        return first, first, 0.0
-    place = i * step if align_corners else max((i + Fraction(1, 2)) * step - Fraction(1, 2), Fraction(0))
-    first = min(int(place), n - 1)
-    return first, min(first + 1, n - 1), float(place - first)
+class Axis(NamedTuple):
+    """``n`` pixels that become ``m``, whose places in the image are ``step`` apart."""
+
+    mode: str
+    align_corners: bool
+    n: int
+    m: int
+    step: Fraction
+
+    def places(self, xp: ModuleType) -> tuple[Array, Array, Array]:
+        """For each of the ``m`` pixels, two of the ``n``, which it blends, and the share of the second one.
+
+        Where it is one pixel, both are this one: 0 times another one, were that infinite, would be NaN.
+        Computed with integers, so exactly, and without a copy from the host to a GPU.
+        """
+        i, (over, under) = xp.arange(self.m), self.step.as_integer_ratio()
+        if self.mode == "nearest" or self.align_corners:
+            place = i * over
+        elif self.mode == "nearest-exact":
+            place, under = (2 * i + 1) * over, 2 * under
+        else:
+            place, under = xp.maximum((2 * i + 1) * over - under, 0), 2 * under
+        first, rest = xp.minimum(place // under, self.n - 1), place % under
+        second = first if self.mode != "bilinear" else xp.minimum(first + (rest > 0), self.n - 1)
+        return first, second, xp.where(second > first, rest / under, 0.5)
 
 
-def resampled(x: Array, taps: list[tuple[int, int, float]], axis: int) -> tuple[Array, Pullback]:
+def by_passes(x: Array, rows: Axis, columns: Axis) -> Pooled:
+    """The readable form; columns first, as rows of an image are long."""
+    wide, to_columns = resampled(x, columns, 2)
+    y, to_rows = resampled(wide, rows, 1)
+    return y, lambda g: to_columns(to_rows(g))
+
+
+def resampled(x: Array, along: Axis, axis: int) -> Pooled:
     """Slices of ``x`` along ``axis``, or blends of two of them."""
-    xp, (first, second, shares) = array_module(x), (np.array(values) for values in zip(*taps, strict=True))
-    y, to_x = chosen(x, xp.asarray(first), axis)
-    if not shares.any():
+    first, second, share = along.places(array_module(x))
+    y, to_x = chosen(x, first, axis)
+    if along.mode != "bilinear":
         return y, to_x
-    z, to_x_too = chosen(x, xp.asarray(second), axis)
-    share = xp.asarray(shares.reshape([-1 if i == axis else 1 for i in range(x.ndim)]))
-    share = share.astype(x.dtype if x.dtype.kind == "f" else float)
+    z, to_x_too = chosen(x, second, axis)
+    share = share.reshape([-1 if i == axis else 1 for i in range(x.ndim)]).astype(floating(x).dtype)
     return y * (1 - share) + z * share, lambda g: to_x(g * (1 - share)) + to_x_too(g * share)
+
+
+def by_loops(x: np.ndarray, rows: Axis, columns: Axis) -> Pooled:
+    """The same; the gradient of a pixel that is copied is the sum of a window, its copies'."""
+    shape, y = x.shape, np.empty((len(x), rows.m, columns.m, x.shape[3]), x.dtype)
+    if rows.mode != "bilinear":
+        write_copies(x, neighbours(rows)[0], neighbours(columns)[0], y)
+        return y, lambda g: means_by_loops(g, lambda: (copies(rows), copies(columns)))[0]
+    write_blends(x, *neighbours(rows), *neighbours(columns), y)
+
+    def to_x(g: np.ndarray) -> np.ndarray:
+        d = np.empty(shape, g.dtype)
+        write_gradient_of_blends(g, *neighbours(rows), *neighbours(columns), d)
+        return d
+
+    return y, to_x
+
+
+@lru_cache(256)
+def neighbours(along: Axis) -> tuple[np.ndarray, np.ndarray]:
+    """The two pixels that each output along an axis blends, (m, 2), and the share of the second one."""
+    first, second, share = along.places(np)
+    return np.stack([first, second], axis=1), share
+
+
+@lru_cache(256)
+def copies(along: Axis) -> np.ndarray:
+    """The window of outputs that each pixel along an axis becomes, (n, 3); no sum is divided."""
+    stop = np.searchsorted(along.places(np)[0], np.arange(along.n), side="right")
+    start = np.concatenate([[0], stop[:-1]])
+    return np.stack([start, stop, np.ones_like(stop)], axis=1)
+
+
+@loops.compiled
+def write_copies(x: Array, rows: Array, columns: Array, y: Array) -> None:
+    """The pixels in these rows and columns; a row that is there already is copied as a whole."""
+    samples, _, _, channels = x.shape
+    for n in range(samples):
+        for i in range(len(rows)):
+            r = rows[i, 0]
+            if i > 0 and r == rows[i - 1, 0]:
+                before, line = y[n, i - 1].reshape(-1), y[n, i].reshape(-1)
+                for e in range(len(line)):
+                    line[e] = before[e]
+            else:
+                for j in range(len(columns)):
+                    s = columns[j, 0]
+                    for c in range(channels):
+                        y[n, i, j, c] = x[n, r, s, c]
+
+
+@loops.compiled
+def write_blends(x: Array, rows: Array, down: Array, columns: Array, across: Array, y: Array) -> None:
+    """Blends of whole rows of an image, and then along the rows."""
+    samples, _, width, channels = x.shape
+    tall = np.empty((width, channels), x.dtype)
+    of_tall = tall.reshape(-1)
+    for n in range(samples):
+        for i in range(len(rows)):
+            first, second = x[n, rows[i, 0]].reshape(-1), x[n, rows[i, 1]].reshape(-1)
+            v, w = x.dtype.type(1 - down[i]), x.dtype.type(down[i])
+            for e in range(len(of_tall)):
+                of_tall[e] = v * first[e] + w * second[e]
+            for j in range(len(columns)):
+                s, t = columns[j, 0], columns[j, 1]
+                v, w = x.dtype.type(1 - across[j]), x.dtype.type(across[j])
+                for c in range(channels):
+                    y[n, i, j, c] = v * tall[s, c] + w * tall[t, c]
+
+
+@loops.compiled
+def write_gradient_of_blends(
+    g: Array, rows: Array, down: Array, columns: Array, across: Array, d: Array
+) -> None:
+    samples, _, width, channels = d.shape
+    wide = np.empty((width, channels), d.dtype)
+    of_wide = wide.reshape(-1)
+    for n in range(samples):
+        d[n] = 0
+        for i in range(len(rows)):
+            of_wide[:] = 0
+            for j in range(len(columns)):
+                s, t = columns[j, 0], columns[j, 1]
+                v, w = d.dtype.type(1 - across[j]), d.dtype.type(across[j])
+                for c in range(channels):
+                    wide[s, c] += v * g[n, i, j, c]
+                for c in range(channels):
+                    wide[t, c] += w * g[n, i, j, c]
+            first, second = d[n, rows[i, 0]].reshape(-1), d[n, rows[i, 1]].reshape(-1)
+            v, w = d.dtype.type(1 - down[i]), d.dtype.type(down[i])
+            for e in range(len(of_wide)):
+                first[e] += v * of_wide[e]
+            for e in range(len(of_wide)):
+                second[e] += w * of_wide[e]

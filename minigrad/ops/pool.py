@@ -1,25 +1,27 @@
 """Pooling of images, (N, C, H, W) to the reader and channels-last in memory.
 
+Each pool stands as calls on whole arrays, and beside it as loops, in ``window_loops.py``.
 Lecture section: back-propagation. Lesson: 02_backpropagation.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import lru_cache
+from types import ModuleType
 
 import numpy as np
 
+from .. import loops
 from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op
-from .argmax_pool import argmax_pool, window_axes
+from .elementwise import floating
 from .geometry import Geometry, Pair, bordered, check_windows_fit, nchw, nhwc, pair
 from .pool_kernels import MOST_PLACES, max_of_places
-from .window_sums import are_tiles, spread_over_windows, sums_of_windows
+from .window_loops import Pooled, max_by_loops, means_by_loops
 
 Place = tuple[slice, ...]
-Pooled = tuple[Array, Callable[[Array], Array]]
-LARGE_TILE = 16  # elements of a window; NumPy's mean along axes takes less time for larger ones
 
 
 @op
@@ -37,8 +39,12 @@ def max_pool2d(
     With ``ceil_mode`` a last window may stand out of the images. The gradient goes to the first largest in
     reading order, or to the last NaN, as in PyTorch.
     """
-    geometry = pool_geometry(x, kernel, stride, padding, dilation, ceil_mode)
-    y, to_x = (max_on_gpu if on_gpu(x) else max_on_host)(nhwc(x), geometry)
+    geometry, images = pool_geometry(x, kernel, stride, padding, dilation, ceil_mode), nhwc(x)
+    _, _, height, width = x.shape
+    if loops.fit(images):
+        y, to_x = max_by_loops(images, lambda: tables_and_taps(geometry, height, width))
+    else:
+        y, to_x = (max_on_gpu if on_gpu(x) else max_of_windows)(images, geometry)
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
@@ -49,7 +55,7 @@ def lowest(x: Array) -> float:
 
 def max_of_windows(x: Array, geometry: Geometry) -> Pooled:
     """Any windows on (N, H, W, C) images: the readable form."""
-    xp, padded = array_module(x), bordered(x, geometry, lowest(x))
+    xp, shape, padded = array_module(x), x.shape, bordered(x, geometry, lowest(x))
     places = windows(x, geometry)
     y = padded[places[0]]
     for place in places[1:]:
@@ -59,7 +65,7 @@ def max_of_windows(x: Array, geometry: Geometry) -> Pooled:
         d = xp.zeros(padded.shape, g.dtype)
         for place, share in zip(places, shares_of_largest(g, padded, places), strict=True):
             d[place] += share
-        return without_border(d, x, geometry)
+        return without_border(d, shape, geometry)
 
     return y, to_x
 
@@ -75,31 +81,20 @@ def shares_of_largest(g: Array, x: Array, places: list[Place]) -> Iterator[Array
         yield xp.where(taker == i, g, 0)
 
 
-def without_border(d: Array, x: Array, geometry: Geometry) -> Array:
-    """The part of ``d``, images with the border of ``geometry``, that is like x."""
-    (ph, pw), (_, height, width, _) = geometry.padding, x.shape
+def without_border(d: Array, shape: tuple[int, ...], geometry: Geometry) -> Array:
+    """The images of this shape in ``d``, which have the border of ``geometry``."""
+    (ph, pw), (_, height, width, _) = geometry.padding, shape
     return d[:, ph : ph + height, pw : pw + width]
-
-
-def max_on_host(x: np.ndarray, geometry: Geometry) -> Pooled:
-    """``argmax_pool``, but for NaN and for windows in which nothing is larger than the border."""
-    y, to_x = argmax_pool(x, window_axes(geometry, *x.shape[1:3]), lowest(x))
-    return (y, to_x) if are_larger(y, lowest(x)) else max_of_windows(x, geometry)
-
-
-def are_larger(y: np.ndarray, limit: float) -> bool:
-    """Whether no element of ``y`` is NaN, or ``limit``."""
-    return not y.size or bool(y.min() > limit)
 
 
 def max_on_gpu(x: Array, geometry: Geometry) -> Pooled:
     """One kernel each way where windows are small, and more where they overlap."""
     if math.prod(geometry.kernel) > MOST_PLACES:
         return max_of_windows(x, geometry)
-    padded = bordered(x, geometry, lowest(x))
+    shape, padded = x.shape, bordered(x, geometry, lowest(x))
     apart = all(s >= e for s, e in zip(geometry.stride, geometry.extent, strict=True))
     y, to_padded = max_of_places(padded, windows(x, geometry), apart)
-    return y, (lambda g: without_border(to_padded(g), x, geometry))
+    return y, (lambda g: without_border(to_padded(g), shape, geometry))
 
 
 @op
@@ -117,50 +112,89 @@ def avg_pool2d(
     Padding counts as zeros, or, without ``count_include_pad``, not at all. With ``ceil_mode`` a last window
     may stand out of the images and their padding; what is there does not count.
     """
-    geometry = pool_geometry(x, kernel, stride, padding, 1, ceil_mode)
-    images = nhwc(x if x.dtype.kind == "f" else x.astype(float))
-    height, width = x.shape[2:]
-    uneven = any(geometry.extra) or (any(geometry.padding) and not count_include_pad)
-    if are_tiles(geometry, height, width) and (on_gpu(x) or math.prod(geometry.kernel) > LARGE_TILE):
+    geometry, images = pool_geometry(x, kernel, stride, padding, 1, ceil_mode), nhwc(floating(x))
+    _, _, height, width = x.shape
+    if loops.fit(images):
+        y, to_x = means_by_loops(images, lambda: tables_of_means(geometry, height, width, count_include_pad))
+    elif are_tiles(geometry, height, width):
         y, to_x = mean_of_tiles(images, geometry)
     else:
-        divisor = (
-            elements_of_windows(x, geometry, count_include_pad) if uneven else math.prod(geometry.kernel)
-        )
-        y, to_x = mean_of_windows(images, geometry, divisor)
+        y, to_x = mean_of_windows(images, geometry, count_include_pad)
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
-def elements_of_windows(x: Array, geometry: Geometry, count_include_pad: bool) -> Array:
-    """How many elements of images x (N, C, H, W), and of their padding, are in each window: (H', W', 1)."""
-    xp, counts = array_module(x), []
-    windows = geometry.output(*x.shape[2:])
-    axes = zip(windows, x.shape[2:], geometry.kernel, geometry.stride, geometry.padding, strict=True)
-    for n_windows, size, kernel, stride, padding in axes:
-        border = padding if count_include_pad else 0
-        start = xp.arange(n_windows) * stride - padding
-        counts.append(xp.minimum(start + kernel, size + border) - xp.maximum(start, -border))
-    return (counts[0][:, None, None] * counts[1][:, None]).astype(x.dtype if x.dtype.kind == "f" else float)
+def mean_of_windows(x: Array, geometry: Geometry, count_include_pad: bool) -> Pooled:
+    """Any windows on (N, H, W, C) images: the readable form."""
+    padded, places = bordered(x, geometry), windows(x, geometry)
+    divisor, shape, of_padded = elements_of_windows(x, geometry, count_include_pad), x.shape, padded.shape
+    y = sum(padded[place] for place in places) / divisor
+
+    def to_x(g: Array) -> Array:
+        d, share = array_module(g).zeros(of_padded, g.dtype), g / divisor
+        for place in places:
+            d[place] += share
+        return without_border(d, shape, geometry)
+
+    return y, to_x
 
 
-def mean_of_windows(x: Array, geometry: Geometry, divisor: Array | float) -> Pooled:
-    """Any windows on (N, H, W, C) images."""
+def elements_of_windows(x: Array, geometry: Geometry, count_include_pad: bool) -> Array | int:
+    """How many elements of images x and of their padding count in each window: (H', W', 1), or one number."""
+    if not any(geometry.extra) and (count_include_pad or not any(geometry.padding)):
+        return math.prod(geometry.kernel)
     _, height, width, _ = x.shape
-    y = sums_of_windows(x, geometry, divisor)
-    return y, (lambda g: spread_over_windows(g, geometry, height, width, divisor))
+    rows, columns = window_tables(array_module(x), geometry, height, width, count_include_pad)
+    return (rows[:, 2, None, None] * columns[:, 2, None]).astype(x.dtype)
 
 
-def mean_of_tiles(x: Array, geometry: Geometry) -> tuple[Array, Callable[[Array], Array]]:
+def are_tiles(geometry: Geometry, height: int, width: int) -> bool:
+    """Whether windows stand side by side on images of this size, and cover all of them."""
+    apart = geometry.stride == geometry.kernel and geometry.padding == (0, 0)
+    return apart and not (height % geometry.kernel[0] or width % geometry.kernel[1])
+
+
+def mean_of_tiles(x: Array, geometry: Geometry) -> Pooled:
     """Windows that are tiles: each element gets the gradient of one window, and nothing is added."""
-    xp, (n, height, width, channels), (kh, kw) = array_module(x), x.shape, geometry.kernel
+    xp, shape, (kh, kw) = array_module(x), x.shape, geometry.kernel
+    n, height, width, channels = shape
     tiles = n, height // kh, kh, width // kw, kw, channels
-    y = x.reshape(tiles).mean(axis=(2, 4), dtype=x.dtype if x.dtype.kind == "f" else None)
+    y = x.reshape(tiles).mean(axis=(2, 4), dtype=x.dtype)
 
     def to_x(g: Array) -> Array:
         share = (g / (kh * kw))[:, :, None, :, None]
-        return xp.ascontiguousarray(xp.broadcast_to(share, tiles)).reshape(x.shape)
+        return xp.ascontiguousarray(xp.broadcast_to(share, tiles)).reshape(shape)
 
     return y, to_x
+
+
+@lru_cache(256)  # to make them takes as long as pooling a small image
+def tables_of_means(
+    geometry: Geometry, height: int, width: int, count_include_pad: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The windows of rows and of columns, for ``means_by_loops``."""
+    return window_tables(np, geometry, height, width, count_include_pad)
+
+
+@lru_cache(256)
+def tables_and_taps(geometry: Geometry, height: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same, and how far each tap is from the first one of its window, for ``max_by_loops``."""
+    taps = np.array([*np.ndindex(geometry.kernel)]) * geometry.dilation
+    return *window_tables(np, geometry, height, width, count_include_pad=True), taps
+
+
+def window_tables(
+    xp: ModuleType, geometry: Geometry, height: int, width: int, count_include_pad: bool
+) -> tuple[Array, Array]:
+    """Of rows and of columns, for each window: first pixel, end on the image, pixels that count in a mean."""
+    tables = []
+    for axis, (n, count) in enumerate(zip((height, width), geometry.output(height, width), strict=True)):
+        kernel, stride, padding, dilation = (both[axis] for both in geometry[:4])
+        first, border = xp.arange(count) * stride - padding, padding if count_include_pad else 0
+        stop = first + dilation * (kernel - 1) + 1
+        counted = xp.minimum(stop, n + border) - xp.maximum(first, -border)
+        tables.append(xp.stack([first, xp.minimum(stop, n), counted], axis=1))
+    rows, columns = tables
+    return rows, columns
 
 
 def windows(x: Array, geometry: Geometry) -> list[Place]:

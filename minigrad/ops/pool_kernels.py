@@ -17,13 +17,13 @@ def max_of_places(x: Array, places: list, apart: bool = True) -> tuple[Array, Ca
 
     Backward needs no more than which place it was, a byte per window: the first largest, or the last NaN.
     """
-    xp, parts = array_module(x), [x[place] for place in places]
+    xp, parts, shape, size = array_module(x), [x[place] for place in places], x.shape, x.size
     y, taker = xp.empty(parts[0].shape, x.dtype), xp.empty(parts[0].shape, xp.uint8)
     largest_kernel(len(places))(*parts, y, taker)
 
     def to_x(g: Array) -> Array:
-        covered = taker.size * len(places) == x.size
-        d = (xp.empty if covered and apart else xp.zeros)(x.shape, g.dtype)
+        covered = taker.size * len(places) == size
+        d = (xp.empty if covered and apart else xp.zeros)(shape, g.dtype)
         if not apart:
             for i, place in enumerate(places):
                 d[place] += xp.where(taker == i, g, 0)

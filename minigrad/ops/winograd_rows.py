@@ -22,8 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..device import Array, on_gpu
-from .argmax_pool import pixels
-from .geometry import Convolved, Geometry, Place, cut_off, extended, strided_view
+from .geometry import Convolved, Geometry, Place, cut_off, extended, pixels, strided_view
 from .groups import rotated_kernel, split_groups
 from .im2col import SMALL, im2col
 from .kernel_rows import FEW_FILTERS, LEAST, equal_blocks

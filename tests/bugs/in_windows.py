@@ -6,7 +6,7 @@ from unittest.mock import patch
 import numpy as np
 
 from minigrad import nn, ops, testing
-from minigrad.ops import argmax_pool, conv_pool, kernel_rows
+from minigrad.ops import conv_pool, kernel_rows
 from minigrad.ops.conv import ALGORITHMS
 from minigrad.ops.geometry import Geometry
 from tests.bugs.bug import Bug
@@ -26,11 +26,6 @@ def pools_are_their_definitions() -> None:
         window_laws.pool_is_its_definition(ops.max_pool2d, x, False, **windows, dilation=dilation)
     for count in (True, False):
         window_laws.pool_is_its_definition(ops.avg_pool2d, x, True, **windows, count_include_pad=count)
-    windows = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "ceil_mode": True}
-    with patch.object(argmax_pool, "CACHE", 1):  # one image after the other in the same copies
-        window_laws.pool_is_its_definition(
-            ops.max_pool2d, drawn(4, 2, 5, 5), False, **windows, dilation=(1, 1)
-        )
     testing.gradient_matches_difference(partial(ops.max_pool2d, kernel=2, dilation=2), drawn(2, 2, 5, 5))
 
 
@@ -47,7 +42,45 @@ def adaptive_pools_are_their_definitions() -> None:
     window_laws.adaptive_pool_is_its_definition(ops.adaptive_max_pool2d, x, (4, 3), False)
     x[:, :, -1, -1] = np.nan
     window_laws.adaptive_pool_is_its_definition(ops.adaptive_max_pool2d, x, (4, 3), False)
-    window_laws.adaptive_pool_is_its_definition(ops.adaptive_max_pool2d, drawn(1, 1, 2, 300), (1, 150), False)
+
+
+def maxima_by_loops_are_the_readable_ones() -> None:
+    """With ties, with windows of which no pixel is larger than the border, with NaN, and with many taps."""
+    x = np.random.default_rng(0).integers(-1, 2, (2, 3, 6, 5)).astype(float)
+    x[:, 0] = -np.inf
+    x[:, 1, 4, 3:] = np.nan
+    pool = partial(ops.max_pool2d, kernel=3, stride=2, padding=1)
+    windows_by_loops_are_the_readable_ones(pool, x, bits=True)
+    windows_by_loops_are_the_readable_ones(partial(ops.adaptive_max_pool2d, output_size=(4, 3)), x, bits=True)
+    long = np.arange(-400.0, 400).reshape(1, 1, 2, 400)
+    windows_by_loops_are_the_readable_ones(partial(ops.max_pool2d, kernel=(2, 300)), long, bits=True)
+
+
+def means_by_loops_are_the_readable_ones() -> None:
+    settings = {"kernel": 3, "stride": 2, "padding": 1, "ceil_mode": True}
+    for pool in (
+        partial(ops.avg_pool2d, **settings),
+        partial(ops.avg_pool2d, **settings, count_include_pad=False),
+        partial(ops.avg_pool2d, kernel=2),
+        partial(ops.adaptive_avg_pool2d, output_size=(4, 3)),
+    ):
+        windows_by_loops_are_the_readable_ones(pool, drawn(2, 3, 6, 4), bits=False)
+
+
+def interpolation_by_loops_is_the_readable_one() -> None:
+    for settings in ({"mode": "nearest"}, {"mode": "bilinear"}):
+        op = partial(ops.interpolate, size=(5, 9), **settings)
+        windows_by_loops_are_the_readable_ones(op, drawn(2, 3, 3, 4), bits=False)
+
+
+def windows_by_loops_are_the_readable_ones(op, x: np.ndarray, bits: bool) -> None:
+    g = np.random.default_rng(1).integers(-9, 10, op(x).shape).astype(float)
+    fast_form_laws.loops_are_the_readable_form(op, g, x, bits=bits)
+
+
+def a_pool_holds_a_byte_for_each_maximum() -> None:
+    window_laws.pool_holds(ops.max_pool2d, drawn(2, 3, 8, 8), 1)
+    window_laws.pool_holds(ops.avg_pool2d, drawn(2, 3, 8, 8), 0)
 
 
 def transposed_convolutions_are_adjoints() -> None:
@@ -107,9 +140,8 @@ def interpolation_is_its_definition() -> None:
         for scale in ({"scale_factor": (3, 2)}, {"size": (5, 3)}):
             window_laws.interpolation_is_its_definition(ops.interpolate, drawn(2, 2, 3, 4), **scale, **mode)
             testing.gradient_matches_difference(partial(ops.interpolate, **scale, **mode), drawn(2, 2, 3, 4))
-    double = partial(ops.interpolate, scale_factor=2, mode="bilinear")
-    testing.gradient_matches_difference(double, drawn(1, 1, 40, 3))  # too many rows for a product of matrices
-    testing.gradient_matches_difference(double, drawn(1, 1, 3, 40))
+    factor = {"scale_factor": (7 / 6, 1), "mode": "nearest"}
+    window_laws.interpolation_is_its_definition(ops.interpolate, drawn(1, 1, 900, 1), **factor)
     window_laws.interpolation_spreads_to_neighbours_only(ops.interpolate, np.inf)
 
 
@@ -187,22 +219,71 @@ def only_windows_side_by_side_are_one_pass() -> None:
 
 POOL, ADAPTIVE, TRANSPOSED = "minigrad.ops.pool", "minigrad.ops.adaptive_pool", "minigrad.ops.conv_transpose"
 ONE_PASS = "minigrad.ops.conv_pool"
-ARGMAX = "minigrad.ops.argmax_pool"
-ENLARGE = "minigrad.ops.enlarge"
+WINDOW_LOOPS = "minigrad.ops.window_loops"
 CHANNEL_LOOPS = "minigrad.ops.channel_loops"
 INTERPOLATE, GROUPS, DIFFERENCE = "minigrad.ops.interpolate", "minigrad.ops.group_norm", "central difference"
 
 BUGS = [
     Bug("a last window begins behind the image", POOL, "if last * step >= n + p:", "if False:",
         pools_are_their_definitions, "shapes|Mismatch"),
-    Bug("zeros stand behind the image for a maximum", POOL, "*x.shape[1:3]), lowest(x))",
-        "*x.shape[1:3]), 0)", pools_are_their_definitions, "Mismatched elements"),
-    Bug("padding counts although it should not", POOL, "border = padding if count_include_pad else 0",
-        "border = padding", pools_are_their_definitions, "Mismatched elements"),
-    Bug("what is behind the padding counts in a mean", POOL,
-        "any(geometry.extra) or (any(geometry.padding) and not count_include_pad)",
-        "any(geometry.padding) and not count_include_pad",
+    Bug("zeros stand around the image for a maximum", WINDOW_LOOPS, "y[n, i] = -np.inf", "y[n, i] = 0",
         pools_are_their_definitions, "Mismatched elements"),
+    Bug("zeros stand around the readable image for a maximum", POOL,
+        "xp, shape, padded = array_module(x), x.shape, bordered(x, geometry, lowest(x))",
+        "xp, shape, padded = array_module(x), x.shape, bordered(x, geometry)",
+        maxima_by_loops_are_the_readable_ones, "the value"),
+    Bug("padding counts although it should not", POOL, "padding if count_include_pad else 0",
+        "padding", pools_are_their_definitions, "Mismatched elements"),
+    Bug("what is behind the padding counts in a mean", POOL,
+        "xp.minimum(stop, n + border) - xp.maximum(first, -border)", "stop - xp.maximum(first, -border)",
+        pools_are_their_definitions, "Mismatched elements"),
+    Bug("what is behind the padding counts in a readable mean", POOL,
+        "not any(geometry.extra) and (count_include_pad or not any(geometry.padding))",
+        "count_include_pad or not any(geometry.padding)",
+        means_by_loops_are_the_readable_ones, "the value"),
+    Bug("the readable gradient of a tile is not divided", POOL, "share = (g / (kh * kw))[", "share = g[",
+        means_by_loops_are_the_readable_ones, "gradient 0"),
+    Bug("readable means that overlap overwrite one another's gradient", POOL,
+        "for place in places:\n            d[place] += share",
+        "for place in places:\n            d[place] = share",
+        means_by_loops_are_the_readable_ones, "gradient 0"),
+    Bug("readable maxima that overlap overwrite one another's gradient", POOL,
+        "strict=True):\n            d[place] += share", "strict=True):\n            d[place] = share",
+        maxima_by_loops_are_the_readable_ones, "gradient 0"),
+    Bug("the last of equal elements is the largest", POOL, "larger = (x[place] > largest)",
+        "larger = (x[place] >= largest)", maxima_by_loops_are_the_readable_ones, "gradient 0"),
+    Bug("loops give a tie to the last pixel", WINDOW_LOOPS, "(value > top) |", "(value >= top) |",
+        maxima_by_loops_are_the_readable_ones, "gradient 0"),
+    Bug("loops overlook NaN", WINDOW_LOOPS, " | (value != value)", "",
+        maxima_by_loops_are_the_readable_ones, "the value"),
+    Bug("loops leave the last tap out", WINDOW_LOOPS, "for k in range(len(taps)):",
+        "for k in range(len(taps) - 1):", pools_are_their_definitions, "Mismatched elements"),
+    Bug("the border of a window is a pixel of its own", WINDOW_LOOPS, "if k > 0 or inside:", "if True:",
+        maxima_by_loops_are_the_readable_ones, "gradient 0"),
+    Bug("the gradient of a maximum is counted from the image's edge", WINDOW_LOOPS,
+        "r, s = rows[i, 0], columns[j, 0]", "r, s = max(rows[i, 0], 0), max(columns[j, 0], 0)",
+        maxima_by_loops_are_the_readable_ones, "gradient 0"),
+    Bug("maxima of two windows overwrite one another's gradient", WINDOW_LOOPS,
+        "image[first + c + places[k]] += g", "image[first + c + places[k]] = g",
+        maxima_by_loops_are_the_readable_ones, "gradient 0"),
+    Bug("every tap has a number of one byte", WINDOW_LOOPS, "np.uint8 if len(taps) <= 256 else np.uint32",
+        "np.uint8", maxima_by_loops_are_the_readable_ones, "gradient 0"),
+    Bug("a pool holds a word for each maximum", WINDOW_LOOPS, "np.uint8 if len(taps) <= 256 else np.uint32",
+        "np.uint32", a_pool_holds_a_byte_for_each_maximum, "the tape holds"),
+    Bug("the gradient holds the images", WINDOW_LOOPS,
+        "write_gradient_of_means(g, *tables(), d)", "write_gradient_of_means(g, *tables(), d + 0 * x)",
+        a_pool_holds_a_byte_for_each_maximum, "the tape holds"),
+    Bug("all windows of a row have the first one's divisor", WINDOW_LOOPS,
+        "divisor = x.dtype.type(rows[i, 2] * columns[j, 2])",
+        "divisor = x.dtype.type(rows[i, 2] * columns[0, 2])",
+        means_by_loops_are_the_readable_ones, "the value"),
+    Bug("a window's sums begin with those of the rows above", WINDOW_LOOPS,
+        "            of_tall[:] = 0\n", "", pools_are_their_definitions, "Mismatched elements"),
+    Bug("loops of means leave the last column out", WINDOW_LOOPS, "for b in range(longest):",
+        "for b in range(longest - 1):", pools_are_their_definitions, "Mismatched elements"),
+    Bug("means of two windows overwrite one another's gradient", WINDOW_LOOPS,
+        "wide[s, c] += share", "wide[s, c] = share",
+        means_by_loops_are_the_readable_ones, "gradient 0"),
     Bug("a signal's windows stand side by side", "minigrad.ops.pool1d",
         "None if stride is None else (1, one(stride, \"stride\", 1))", "None",
         pools_of_signals_are_their_definitions, "shapes|Mismatch"),
@@ -211,21 +292,12 @@ BUGS = [
     Bug("the first largest is sought down the columns", ADAPTIVE,
         "narrow, to_columns = pool(nhwc(x), 2, columns)\n    y, to_rows = pool(narrow, 1, rows)",
         "narrow, to_columns = pool(nhwc(x), 1, rows)\n    y, to_rows = pool(narrow, 2, columns)",
-        adaptive_pools_are_their_definitions, "Mismatched elements"),
-    Bug("maxima overwrite the border, which the next images need", ARGMAX,
-        "alone and inside.start == 0 and len(inside) >= len(self.first)", "alone",
-        pools_are_their_definitions, "Mismatched elements"),
-    Bug("the last of equal elements is the first", ARGMAX, "np.greater(", "np.greater_equal(",
-        adaptive_pools_are_their_definitions, "Mismatched elements|out of bounds"),
-    Bug("a comparison's byte is the number of a pixel further away", ARGMAX,
-        "offsets[1] == number.itemsize == 1", "number.itemsize == 1",
-        pools_are_their_definitions, DIFFERENCE),
-    Bug("a place in a wide image is a byte", ARGMAX,
-        "np.min_scalar_type(rows.offsets[-1] * width + columns.offsets[-1])", "np.dtype(np.uint8)",
-        adaptive_pools_are_their_definitions, "Mismatched elements|out of bounds"),
+        maxima_by_loops_are_the_readable_ones, "gradient 0"),
+    Bug("adaptive windows have the taps of the last one", ADAPTIVE, "down[:, 2].max(), across[:, 2].max()",
+        "down[-1, 2], across[0, 2]", adaptive_pools_are_their_definitions, "Mismatched elements"),
     Bug("windows that overlap overwrite one another's gradient", ADAPTIVE,
         "] += g[(*before, slice(i, i + 1))]", "] = g[(*before, slice(i, i + 1))]",
-        adaptive_pools_are_their_definitions, "Mismatched elements"),
+        means_by_loops_are_the_readable_ones, "gradient 0"),
     Bug("output padding is forgotten", TRANSPOSED, "(n - 1) * s - 2 * p + extent + more",
         "(n - 1) * s - 2 * p + extent", transposed_convolutions_are_adjoints, "the output has"),
     Bug("a window more than x has is not seen", TRANSPOSED, "(rows - height, columns - width))", "(0, 0))",
@@ -337,21 +409,30 @@ BUGS = [
     Bug("corners are aligned as if each were a pixel", INTERPOLATE, "Fraction(n - 1, max(m - 1, 1))",
         "Fraction(n, m)", interpolation_is_its_definition, "Mismatched elements"),
     Bug("a blend's gradient goes to the first pixel", INTERPOLATE, "to_x_too(g * share)", "to_x(g * share)",
+        interpolation_by_loops_is_the_readable_one, "gradient 0"),
+    Bug("loops give a blend's gradient to the first pixel", INTERPOLATE, "wide[t, c] += w", "wide[s, c] += w",
         interpolation_is_its_definition, DIFFERENCE),
-    Bug("pixels have their centres at whole numbers", ENLARGE,
-        "x * (factor + 1 + 2 * i), times(x, factor - 1 - 2 * i)",
-        "x * (factor + 2 + 2 * i), times(x, factor - 2 - 2 * i)",
+    Bug("loops blend with the share of the other pixel", INTERPOLATE,
+        "v * tall[s, c] + w * tall[t, c]", "w * tall[s, c] + v * tall[t, c]",
         interpolation_is_its_definition, "Mismatched elements"),
-    Bug("what is before the first pixel keeps its gradient", ENLARGE, "d[:, 0] += left[:, 0]", "pass",
-        interpolation_is_its_definition, DIFFERENCE),
-    Bug("a product along columns has no scale", ENLARGE, "np.matmul(of_rows / scale,", "np.matmul(of_rows,",
+    Bug("a row's gradients begin with those of the row before", INTERPOLATE,
+        "            of_wide[:] = 0\n", "", interpolation_is_its_definition, DIFFERENCE),
+    Bug("pixels have their centres at whole numbers", INTERPOLATE, "(2 * i + 1) * over - under, 0)",
+        "2 * i * over, 0)", interpolation_is_its_definition, "Mismatched elements"),
+    Bug("the last pixel is blended with the one before the first", INTERPOLATE,
+        "first if self.mode != \"bilinear\" else xp.minimum(first + (rest > 0), self.n - 1)",
+        "first if self.mode != \"bilinear\" else (first + (rest > 0)) % self.n",
         interpolation_is_its_definition, "Mismatched elements"),
-    Bug("zeros of a matrix are multiplied by an infinite pixel", ENLARGE,
-        "if of_columns is None or not np.isfinite(out[:, :, 0]).all():\n            part = xp.divide",
-        "if of_columns is None:\n            part = xp.divide", interpolation_is_its_definition, "the value"),
-    Bug("zeros of a matrix are multiplied by an infinite gradient", ENLARGE,
-        "if of_columns is None or not np.isfinite(out[:, :, 0]).all():\n            tall",
-        "if of_columns is None:\n            tall", interpolation_is_its_definition, "the gradient"),
+    Bug("a share of 0 is multiplied by an infinite pixel", INTERPOLATE, "first + (rest > 0)", "first + 1",
+        interpolation_is_its_definition, "the value"),
+    Bug("a pixel by itself is infinity times 0", INTERPOLATE, "rest / under, 0.5)", "rest / under, 0)",
+        interpolation_is_its_definition, "the same size"),
+    Bug("a factor has all digits of its float", INTERPOLATE, ".limit_denominator(LARGEST_DENOMINATOR)", "",
+        interpolation_is_its_definition, "Mismatched elements|out of bounds"),
+    Bug("each row is a copy of the first one", INTERPOLATE, "y[n, i - 1].reshape(-1)", "y[n, 0].reshape(-1)",
+        interpolation_is_its_definition, "Mismatched elements"),
+    Bug("a pixel gets the gradients of the copies before its own", INTERPOLATE, "side=\"right\"",
+        "side=\"left\"", interpolation_is_its_definition, DIFFERENCE),
     Bug("a mean of groups is one of all channels", GROUPS, "max(n_pixels * size, 1)",
         "max(n_pixels * channels, 1)", normalisations_by_loops_are_the_readable_ones, "the value"),
     Bug("a group's mean is taken for a constant", GROUPS, "mean_of_groups(total * weight) * scale / pixels",

@@ -1,19 +1,19 @@
-"""The fast form of max pooling is the readable one, forward and backward."""
+"""The fast forms of max pooling are the readable one, forward and backward."""
 
 from typing import Any
-from unittest.mock import patch
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from minigrad import ops
+from minigrad import loops, ops
 from minigrad.device import array_module, on_gpu, to_host
-from minigrad.ops import argmax_pool, pool
+from minigrad.ops import pool
 from minigrad.ops.geometry import Geometry
+from minigrad.ops.window_loops import max_by_loops
 from minigrad.testing import on_device
-from tests.minigrad import op_laws
+from tests.minigrad import op_laws, window_laws
 
 
 @st.composite
@@ -27,28 +27,45 @@ def tilings(draw):
 
 
 def largest(x, geometry):
-    return (pool.max_on_gpu if on_gpu(x) else pool.max_on_host)(x, geometry)
+    if loops.fit(x):
+        return max_by_loops(x, lambda: pool.tables_and_taps(geometry, *x.shape[1:3]))
+    return (pool.max_on_gpu if on_gpu(x) else pool.max_of_windows)(x, geometry)
 
 
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
 @settings(max_examples=4 * settings().max_examples)
-@given(tilings(), pairs, st.data(), st.sampled_from([1, argmax_pool.CACHE]), st.sampled_from([1, 1, 100]))
-def test_pooling_is_pooling_of_windows(drawn, stride, data, cache, times):
+@given(tilings(), pairs, st.data())
+def test_pooling_is_pooling_of_windows(drawn, stride, data):
     x, geometry = drawn
-    x = array_module(x).concatenate([x] * times, axis=2)  # places in wide images are numbers of two bytes
     if data.draw(st.booleans()):  # windows that overlap, or leave something out
         padding, extra = (tuple(data.draw(st.integers(0, k // 2)) for k in geometry.kernel) for _ in range(2))
         geometry = geometry._replace(stride=stride, padding=padding, extra=extra)
     if data.draw(st.booleans()) and x.size:
         x.reshape(-1)[:: max(x.size // 3, 1)] = data.draw(st.sampled_from([np.nan, np.inf, -np.inf]))
-    with patch.object(argmax_pool, "CACHE", cache):
-        y, to_x = largest(x, geometry)
-        expected, slow = pool.max_of_windows(x, geometry)
-        g = np.random.default_rng(0).integers(1, 50, y.shape).astype(to_host(x).dtype)  # exact sums
-        assert np.array_equal(to_host(y), to_host(expected), equal_nan=True)
-        assert np.array_equal(to_host(to_x(on_device(g))), to_host(slow(on_device(g))))
+    y, to_x = largest(x, geometry)
+    expected, slow = pool.max_of_windows(x, geometry)
+    g = np.random.default_rng(0).integers(1, 50, y.shape).astype(to_host(x).dtype)  # exact sums
+    assert np.array_equal(to_host(y), to_host(expected), equal_nan=True)
+    assert np.array_equal(to_host(to_x(on_device(g))), to_host(slow(on_device(g))))
+
+
+@given(st.integers(0, 99), st.sampled_from([(18, 15), (1, 257), (300, 1)]), pairs, st.sampled_from("fd"))
+def test_pooling_of_windows_whose_taps_have_no_numbers_of_a_byte(seed, kernel, stride, dtype):
+    shape = (1, kernel[0] + 4, kernel[1] + 3, 2)
+    x = on_device(np.random.default_rng(seed).integers(0, 300, shape).astype(dtype))
+    geometry = Geometry(kernel, stride, (0, 0), (1, 1))
+    (y, to_x), (expected, slow) = largest(x, geometry), pool.max_of_windows(x, geometry)
+    g = array_module(x).ones_like(y)
+    assert np.array_equal(to_host(y), to_host(expected))
+    assert np.array_equal(to_host(to_x(g)), to_host(slow(g)))
+
+
+@pytest.mark.skipif(not (loops.available() or on_gpu(on_device(0.0))), reason="Numba is not installed")
+@pytest.mark.parametrize(("op", "bytes_each"), [(ops.max_pool2d, 1), (ops.avg_pool2d, 0)])
+def test_a_pool_holds_a_byte_for_each_maximum(op, bytes_each):
+    window_laws.pool_holds(op, np.random.default_rng(0).normal(size=(2, 3, 8, 8)), bytes_each)
 
 
 @given(tilings(), st.integers(1, 2))

@@ -1,7 +1,6 @@
 """Pools, adaptive pools, transposed convolutions, padding "same" and interpolation are their definitions."""
 
 from functools import partial
-from unittest.mock import patch
 
 import hypothesis.strategies as st
 import numpy as np
@@ -9,9 +8,12 @@ import pytest
 from hypothesis import given
 
 from minigrad import ops
-from minigrad.ops import blocks, enlarge, window_sums
-from minigrad.testing import on_device
-from tests.minigrad import window_laws
+from minigrad.testing import c_order, fortran_order, on_device, with_gaps
+from tests.minigrad import fast_form_laws, window_laws
+
+DTYPES = st.sampled_from([np.float32, np.float64])
+ORDERS = st.sampled_from([c_order, fortran_order, with_gaps])
+ODD = st.sampled_from([0.0, np.nan, np.inf, -np.inf])
 
 
 def two(least, most):
@@ -39,11 +41,33 @@ def test_a_pool_is_its_definition(op, data):
     mean = op is ops.avg_pool2d
     sizes, settings = data.draw(poolings(mean))
     x = np.random.default_rng(0).integers(-9, 9, size=(2, 2, *sizes)).astype(float)
-    cache, row = data.draw(st.sampled_from([1, window_sums.CACHE])), data.draw(st.sampled_from([1, 512]))
-    with patch.object(window_sums, "CACHE", cache), patch.object(blocks, "LONG_ROW", row):
-        window_laws.pool_is_its_definition(op, x, mean, **settings)
-        if mean:
-            window_laws.is_the_transpose(partial(op, **settings), x)
+    window_laws.pool_is_its_definition(op, x, mean, **settings)
+    if mean:
+        window_laws.is_the_transpose(partial(op, **settings), x)
+
+
+def loops_are_the_readable_form(op, data, sizes, bits):
+    """Of images of whole numbers, with ties, and perhaps with some values that are none."""
+    rng, dtype, order = np.random.default_rng(0), data.draw(DTYPES), data.draw(ORDERS)
+    x = rng.integers(-2, 3, (data.draw(st.integers(0, 3)), data.draw(st.integers(1, 20)), *sizes))
+    x = x.astype(dtype)
+    x.reshape(-1)[:: max(x.size // 3, 1)] = data.draw(st.sampled_from([0.0, np.nan, np.inf, -np.inf]))
+    g = rng.integers(-9, 10, op(on_device(x)).shape).astype(dtype)
+    fast_form_laws.loops_are_the_readable_form(op, order(g), order(x), bits=bits)
+
+
+@pytest.mark.parametrize("op", [ops.max_pool2d, ops.avg_pool2d], ids=lambda op: op.__name__)
+@given(data=st.data())
+def test_a_pool_by_loops_is_the_readable_one(op, data):
+    sizes, settings = data.draw(poolings(op is ops.avg_pool2d))
+    loops_are_the_readable_form(partial(op, **settings), data, sizes, bits=op is ops.max_pool2d)
+
+
+@pytest.mark.parametrize("op", [ops.adaptive_max_pool2d, ops.adaptive_avg_pool2d], ids=lambda op: op.__name__)
+@given(data=st.data(), sizes=two(1, 7), size=two(1, 5))
+def test_an_adaptive_pool_by_loops_is_the_readable_one(op, data, sizes, size):
+    pool = partial(op, output_size=size)
+    loops_are_the_readable_form(pool, data, sizes, bits=op is ops.adaptive_max_pool2d)
 
 
 @pytest.mark.parametrize("op", [ops.max_pool1d, ops.avg_pool1d], ids=lambda op: op.__name__)
@@ -114,29 +138,27 @@ def test_a_signal_is_correlated(length, kernel):
     np.testing.assert_allclose(y[0, 0], np.correlate(x, w), rtol=1e-12, atol=1e-12)
 
 
-FACTORS = st.sampled_from([1, 2, 3, 1.5, 1.25, 2.4])
-
-
-@given(
-    sizes=two(1, 4),
-    scale=st.fixed_dictionaries({"scale_factor": st.tuples(FACTORS, FACTORS) | two(1, 5)})
-    | st.fixed_dictionaries({"size": two(1, 8)}),
-    mode=st.sampled_from(
-        [{"mode": "nearest"}, {"mode": "nearest-exact"}, {"mode": "bilinear"}]
-        + [{"mode": "bilinear", "align_corners": True}]
-    ),
-    products=two(0, 4),
-    cache=st.sampled_from([1, window_sums.CACHE]),
-    long_pixel=st.sampled_from([1, window_sums.LONG_PIXEL]),
+FACTORS = st.sampled_from([1, 2, 3, 1.5, 1.25, 2.4, 7 / 6])
+SCALES = st.fixed_dictionaries(
+    {"scale_factor": st.tuples(FACTORS, FACTORS) | two(1, 5)}
+) | st.fixed_dictionaries({"size": two(1, 8)})
+MODES = st.sampled_from(
+    [{"mode": "nearest"}, {"mode": "nearest-exact"}, {"mode": "bilinear"}]
+    + [{"mode": "bilinear", "align_corners": True}]
 )
-def test_interpolation_is_its_definition(sizes, scale, mode, products, cache, long_pixel):
+
+
+@given(sizes=two(1, 4), scale=SCALES, mode=MODES)
+def test_interpolation_is_its_definition(sizes, scale, mode):
     x = np.random.default_rng(0).integers(-4, 5, (2, 3, *sizes)).astype(float)
-    with (
-        patch.multiple(enlarge, ROWS=products[0], COLUMNS=products[1]),
-        patch.multiple(window_sums, CACHE=cache, LONG_PIXEL=long_pixel),
-    ):
-        window_laws.interpolation_is_its_definition(ops.interpolate, x, **scale, **mode)
-        window_laws.is_the_transpose(partial(ops.interpolate, **scale, **mode), x)
+    window_laws.interpolation_is_its_definition(ops.interpolate, x, **scale, **mode)
+    window_laws.is_the_transpose(partial(ops.interpolate, **scale, **mode), x)
+
+
+@given(data=st.data(), sizes=two(1, 4), scale=SCALES, mode=MODES)
+def test_interpolation_by_loops_is_the_readable_one(data, sizes, scale, mode):
+    op = partial(ops.interpolate, **scale, **mode)
+    loops_are_the_readable_form(op, data, sizes, bits=mode["mode"] != "bilinear")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -215,8 +215,20 @@ def is_the_transpose(f: Op, x: np.ndarray) -> None:
     assert abs(left - right) < 1e-9 * max(abs(g).sum(), 1), f"<f of x, g> is {left}, <x, gradient> {right}"
 
 
+def pool_holds(op: Op, x: np.ndarray, bytes_each: int) -> None:
+    """For backward ``op`` stores so many bytes for each number of its value, beside the tape's own shapes."""
+    leaf = Parameter(on_device(x))
+    with Tape() as tape:
+        y = op(leaf + 1.0, kernel=2)
+    most = bytes_each * y.data.size
+    assert tape.nbytes == most, f"the tape holds {tape.nbytes} bytes, not {most}"
+
+
 def interpolation_spreads_to_neighbours_only(op: Op, value: float) -> None:
-    """One ``value`` that is no finite number makes 4 x 4 pixels such, and its gradient 3 x 3."""
+    """One ``value`` that is no finite number makes 4 x 4 pixels such, and its gradient 3 x 3.
+
+    Where pixels stay where they are, it makes none.
+    """
     x = np.zeros((1, 1, 4, 6))
     x[0, 0, 1, 1] = value
     leaf = Parameter(on_device(x))
@@ -227,3 +239,5 @@ def interpolation_spreads_to_neighbours_only(op: Op, value: float) -> None:
     for what, array, most in (("the value", y.data, 16), ("the gradient", leaf.grad, 9)):
         count = (~np.isfinite(to_host(array))).sum()
         assert count == most, f"{what} of {value} at one pixel is not finite at {count}, not {most}"
+    same = op(on_device(x), scale_factor=1, mode="bilinear").numpy()
+    np.testing.assert_array_equal(same, x, "images of the same size")
