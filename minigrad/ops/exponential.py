@@ -1,6 +1,6 @@
 """Exponentials and a logarithm for loops, of several numbers at a time.
 
-NumPy's take twice as long on processors with AVX-512, and on others three to twenty times.
+In float32 NumPy's take one and a half times as long on processors with AVX-512, on others 2 to 20 times.
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``activation_loops.py``.
 """
 

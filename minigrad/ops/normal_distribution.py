@@ -13,7 +13,7 @@ import numpy as np
 
 from ..device import Array, array_module
 from ..loops import ScalarFunction
-from .exponential import exp
+from .exponential import exp, is_single
 
 SINGLE = 3.75, (
     0.750294068, -0.588188342, 0.35293993, -0.151519543, 0.0374904822, 0.00119289046, -0.00416790266,
@@ -37,7 +37,7 @@ def normal_distribution(x: Array) -> Array:
     The polynomial, as that of Shepherd and Laframboise 1981, was fitted at Chebyshev's points. So the tail
     keeps its digits. The error is a few eps (1 + x^2) of the value, as by a rounding of x.
     """
-    xp, (k, coefficients) = array_module(x), DOUBLE if x.dtype == np.float64 else SINGLE
+    xp, (k, coefficients) = array_module(x), SINGLE if x.dtype.itemsize <= 4 else DOUBLE
     t = 1 / (abs(x) + k)
     s = 1 - 2 * k * t
     p = coefficients[-1]
@@ -55,7 +55,7 @@ def normal_density(x: Array) -> Array:
 @ScalarFunction
 def normal(dtype: np.dtype[Any]) -> Callable[..., Any]:
     """The distribution function and the density of a number, for loops."""
-    k, coefficients = DOUBLE if dtype == np.float64 else SINGLE
+    k, coefficients = SINGLE if is_single(dtype) else DOUBLE
     k, one, two, minus_half, peak = map(dtype.type, (k, 1, 2, -0.5, 1 / math.sqrt(2 * math.pi)))
     last, *terms = map(dtype.type, coefficients[::-1])
     middle = len(terms) // 2
