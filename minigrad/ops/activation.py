@@ -37,8 +37,7 @@ def gelu(x: Array, *, approximate: str = "none") -> OpResult:
         return gelu_by_tanh(x)
     if fast := fast_form("gelu", x):
         return fast
-    share = normal_distribution(x)
-    return x * share, (lambda g: g * (share + x * normal_density(x)),)
+    return x * normal_distribution(x), (lambda g: g * (normal_distribution(x) + x * normal_density(x)),)
 
 
 def gelu_by_tanh(x: Array) -> OpResult:
@@ -59,8 +58,12 @@ def silu(x: Array) -> OpResult:
     x = floating(x)
     if fast := fast_form("silu", x):
         return fast
-    share = logistic(x)
-    return x * share, (lambda g: g * (share * (1 + x * (1 - share))),)
+
+    def to_x(g: Array) -> Array:
+        share = logistic(x)
+        return g * (share * (1 + x * (1 - share)))
+
+    return x * logistic(x), (to_x,)
 
 
 @elementwise
