@@ -33,54 +33,6 @@ def relu(*shape: int) -> Calls:
     return calls
 
 
-def leaky_relu(*shape: int) -> Calls:
-    """A product and a maximum forward; 0 or 1 clipped to the slope or 1, and a product backward."""
-    x, g = normal(2, *shape)
-    mask, y, d = np.empty(shape, bool), np.empty_like(x), np.empty_like(x)
-
-    def calls() -> None:
-        np.multiply(x, 0.01, out=y)
-        np.maximum(x, y, out=y)
-        np.greater(y, 0, out=mask)
-        np.copyto(d, mask)
-        np.clip(d, 0.01, 1, out=d)
-        np.multiply(d, g, out=d)
-
-    return calls
-
-
-def sigmoid(*shape: int) -> Calls:
-    """1 / (1 + e ** -x), of which the exponential takes most; backward g y (1 - y)."""
-    x, g = normal(2, *shape)
-    y, d = np.empty_like(x), np.empty_like(x)
-
-    def calls() -> None:
-        np.negative(x, out=y)
-        np.exp(y, out=y)
-        np.add(y, 1, out=y)
-        np.divide(1, y, out=y)
-        np.subtract(1, y, out=d)
-        np.multiply(d, y, out=d)
-        np.multiply(d, g, out=d)
-
-    return calls
-
-
-def absolute(*shape: int) -> Calls:
-    """One pass forward; the sign as a difference of masks, and a product backward."""
-    x, g = normal(2, *shape)
-    above, below, y, d = np.empty(shape, bool), np.empty(shape, bool), np.empty_like(x), np.empty_like(x)
-
-    def calls() -> None:
-        np.abs(x, out=y)
-        np.greater(x, 0, out=above)
-        np.less(x, 0, out=below)
-        np.subtract(above.view(np.int8), below.view(np.int8), out=above.view(np.int8))
-        np.multiply(g, above.view(np.int8), out=d)
-
-    return calls
-
-
 def sums_of_rows(*shape: int) -> Calls:
     """One pass of sums with short chains; one copy of the gradient to all elements of a row."""
     (x,) = normal(1, *shape)
@@ -255,37 +207,6 @@ def group_norm(samples: int, pixels: int, channels: int, groups: int, together: 
         np.subtract(np.multiply(g, factor, out=scratch), d, out=d)
 
     return with_short_buffers(calls)
-
-
-def softmax(rows: int, columns: int) -> Calls:
-    """Of logits whose largest need not be known."""
-    x, g, y, d = normal(4, rows, columns)
-    ones = np.ones(columns, np.float32)
-
-    def calls() -> None:
-        np.exp(x, out=y)
-        np.divide(y, (y @ ones)[:, None], out=y)
-        dots = np.matmul(g[:, None], y[..., None])[:, 0]
-        np.subtract(g, dots, out=d)
-        np.multiply(d, y, out=d)
-
-    return calls
-
-
-def log_softmax(rows: int, columns: int) -> Calls:
-    """The largest logit of a row is taken away first, or else a probability may be above 1."""
-    x, g, e, y, d = normal(5, rows, columns)
-    ones, starts = np.ones(columns, np.float32), np.arange(0, rows * columns, columns)
-
-    def calls() -> None:
-        np.subtract(x, np.maximum.reduceat(x.reshape(-1), starts)[:, None], out=y)
-        np.exp(y, out=e)
-        total = (e @ ones)[:, None]
-        np.subtract(y, np.log(total), out=y)
-        np.multiply(e, (g @ ones)[:, None] / total, out=d)
-        np.subtract(g, d, out=d)
-
-    return calls
 
 
 def with_short_buffers(calls: Callable[..., object]) -> Callable[..., None]:
@@ -624,9 +545,6 @@ def normal(count: int, *shape: int) -> np.ndarray:
 LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     "relu 1M": lambda: relu(1024, 1024),
     "relu 64x32x32x32": lambda: relu(64, 32, 32, 32),
-    "softmax 64x128x128": lambda: softmax(64 * 128, 128),
-    "softmax 128x10000": lambda: softmax(128, 10000),
-    "log_softmax 128x10000": lambda: log_softmax(128, 10000),
     "layer_norm 32x128x256": lambda: layer_norm(32 * 128, 256),
     "layer_norm 512x768": lambda: layer_norm(512, 768),
     "batch_norm 32x64x32x32": lambda: batch_norm(32 * 32 * 32, 64, 32),
@@ -634,9 +552,6 @@ LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     "batch_norm 128x512": lambda: batch_norm(128, 512),
     "group_norm 8 32x64x32x32": lambda: group_norm(32, 32 * 32, 64, 8, 32),
     "group_norm 32 8x256x14x14": lambda: group_norm(8, 14 * 14, 256, 32, 14),
-    "leaky_relu 1M": lambda: leaky_relu(1024, 1024),
-    "sigmoid 1M": lambda: sigmoid(1024, 1024),
-    "abs 1M": lambda: absolute(1024, 1024),
     "sum of rows 1M": lambda: sums_of_rows(1024, 1024),
     "gather 1M": lambda: gather(1024, 1024),
     "conv 16->32 3x3 on 64x16x14x14": lambda: convolution(64 * 14 * 14, 16, 32, 9, rows=3),

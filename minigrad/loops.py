@@ -13,21 +13,39 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/layer_no
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, wraps
+from pathlib import Path
 from types import FunctionType
 from typing import Any
+from zlib import crc32
 
 import numpy as np
+
+
+@dataclass(frozen=True)
+class ScalarFunction:
+    """A function of a number for loops, which becomes a part of them: they take several numbers at a time.
+
+    ``for_dtype(dtype)`` is the function for numbers of the dtype of a loop's first array. It uses nothing but
+    NumPy, its closure and other scalar functions.
+    """
+
+    for_dtype: Callable[[np.dtype[Any]], Callable[..., Any]]
+
+    def __call__(self, x: Any) -> Any:
+        return self.for_dtype(np.dtype(float))(x)
 
 
 def compiled(function: Callable[..., None]) -> Callable[..., None]:
     """``function``, loops that read some arrays and write others, as machine code.
 
-    It takes contiguous arrays in C order and Python's numbers, and uses nothing but them and NumPy: no other
-    function, no constant of its module. It is compiled at its first call for each combination of the arrays'
-    dtypes. Sums may be added in another order, and a product and a sum rounded once; ranks that are threads
-    run it at the same time. The innermost loop should run over 50 elements or more, and its index stand alone
-    in [i, j] or in a slice: with x[start + j] Numba asks whether the index is negative, which takes 8 times.
+    It takes contiguous arrays in C order and Python's numbers, and uses nothing but them, NumPy and scalar
+    functions: no other function, no constant of its module. It is compiled at its first call for each
+    combination of the arrays' dtypes. Sums may be added in another order, and a product and a sum rounded
+    once; ranks that are threads run it at the same time. The innermost loop should run over 50 elements or
+    more, and its index stand alone in [i, j] or in a slice: with x[start + j] Numba asks whether the index is
+    negative, which takes 8 times.
     """
     forms: dict[str, Callable[..., None]] = {}
 
@@ -47,11 +65,31 @@ def compiled(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def machine_code(function: Callable[..., None], dtypes: str, stored: bool = True) -> Callable[..., None]:
-    """``function``, under a name of its own for ``dtypes``: ranks that compile it at once store the same."""
+    """``function``, under a name of its own for ``dtypes``: ranks that compile it at once store the same.
+
+    Numba sees when the function's file has changed. Of those of its scalar functions, and of this one, the
+    name has a checksum; where these are no files, it is not stored.
+    """
     from numba import njit
 
-    copy = FunctionType(function.__code__, function.__globals__, function.__name__)  # pyright: ignore
-    copy.__qualname__, copy.__module__ = f"{function.__qualname__}_{dtypes}", function.__module__
+    files = {machine_code.__code__.co_filename}
+
+    def with_scalar_functions(function: Any) -> Any:
+        code, names = function.__code__, dict(function.__globals__)
+        for name in code.co_names:
+            if isinstance(scalar := names.get(name), ScalarFunction):
+                of_numbers = scalar.for_dtype(np.dtype(dtypes[0]))
+                files.add(of_numbers.__code__.co_filename)
+                inlined = njit(fastmath={"contract"}, error_model="numpy", forceinline=True)
+                names[name] = inlined(with_scalar_functions(of_numbers))
+        return FunctionType(code, names, function.__name__, None, function.__closure__)
+
+    copy = with_scalar_functions(function)
+    try:
+        texts = b"".join([Path(file).read_bytes() for file in sorted(files)])
+        copy.__qualname__ = f"{function.__qualname__}_{dtypes}_{crc32(texts):x}"
+    except OSError:
+        stored = False
     compile = njit(nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy", cache=stored)
     try:
         return compile(copy)

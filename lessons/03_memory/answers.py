@@ -45,8 +45,9 @@ def another_activation(student):
         f"{student.ACTIVATION.__name__} keeps {other:g} of each hidden layer, and ReLU {relu:g}; take nn.GELU"
     )
     return (
-        f"{other:g} instead of {relu:g}: its slope needs its input and the share of the normal distribution, "
-        "and the next layer needs its output; a ReLU finds its slope in the output, which is kept anyway"
+        f"{other:g} instead of {relu:g}: its slope needs its input, of which backward computes the normal "
+        "distribution again, and the next layer its output; a ReLU finds its slope in the output, which is "
+        "kept anyway"
     )
 
 
@@ -128,14 +129,11 @@ def what_a_tape_keeps(student):
 
 
 KEPT = """\
-    arrays, own = set(), 0
-    for i, kind in enumerate(layers):
-        arrays.add(i if kind in ("linear", "gelu") else i + 1)
-        own += widths[i] if kind == "gelu" else 0
-    return own + sum(widths[i] for i in arrays)
+    arrays = {i if kind in ("linear", "gelu") else i + 1 for i, kind in enumerate(layers)}
+    return sum(widths[i] for i in arrays)
 """
 QUESTIONS = [
-    Question("c", another_activation, (("ACTIVATION = nn.ReLU", "ACTIVATION = nn.GELU"),)),
+    Question("b", another_activation, (("ACTIVATION = nn.ReLU", "ACTIVATION = nn.GELU"),)),
     Question("a", first_is_trained, (("(False, False, False, True)", "(True, False, False, False)"),)),
     Question("b", shorter_segments, (("SEGMENTS = 6", "SEGMENTS = 18"),)),
     Question("a", what_a_tape_keeps, (("    return 0\n", KEPT),)),

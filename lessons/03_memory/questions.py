@@ -14,7 +14,7 @@ from minigrad import nn
 #
 # - a: 1: an activation function has no weights, so the tape keeps only the input of the next layer
 # - b: 2: the input and the output of the GELU
-# - c: 3
+# - c: 3: also the share of the normal distribution, of which its slope is made
 
 # %%
 PREDICTION_1 = ""
@@ -68,7 +68,7 @@ def numbers_on_tape(layers, widths):
 
     ``layers`` has names, "linear", "relu", "tanh" or "gelu", and begins with "linear". ``widths[i]`` are the
     numbers that come into layer i; ``widths[-1]`` those that come out of the last one. The batch counts, if
-    the tape keeps it. A GELU keeps its input, and an array of the same size that nobody else has.
+    the tape keeps it. A GELU keeps its input.
     """
     return 0
 

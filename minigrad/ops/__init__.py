@@ -46,7 +46,7 @@ from .mask import masked_fill, tril, triu
 from .order import argsort, sort, topk
 from .pool import avg_pool2d, max_pool2d
 from .pool1d import avg_pool1d, max_pool1d
-from .reduce import log_softmax, logsumexp, max, mean, min, prod, softmax, std, sum, var
+from .reduce import max, mean, min, prod, std, sum, var
 from .regression_loss import huber_loss, l1_loss, mse, smooth_l1_loss
 from .rms_norm import rms_norm
 from .scan import cumprod, cumsum
@@ -69,6 +69,7 @@ from .shape import (
     tile,
     transpose,
 )
+from .softmax import log_softmax, logsumexp, softmax
 
 __all__ = [
     "abs", "adaptive_avg_pool2d", "adaptive_max_pool2d", "add", "argsort", "astype", "avg_pool1d",

@@ -28,7 +28,7 @@ from .pool import max_pool2d
 
 CACHE = 1 << 21  # bytes of windows and of their products at a time
 KEPT = 1 << 18  # bytes of the windows and of the phases' gradients that are kept for another pullback
-MOST_PHASES = 255  # whose numbers are bytes
+MOST_PHASES = NONE = 255  # whose numbers are bytes, and the number where the ReLU lets no gradient through
 LEAST = 4096  # numbers before the pooling for which a Sequential takes one pass
 ALGORITHMS = {
     "im2col": im2col,
@@ -160,8 +160,9 @@ def by_phase(
             add_to_pixels(bias, y[run])
         if relu:
             elementwise.positive_part(y[run], out=y[run])
+            np.maximum(winners[run], (y[run] == 0).view(np.uint8) * np.uint8(NONE), out=winners[run])
 
-    masked = once(lambda g: elementwise.masked(nhwc(g), y != 0) if relu else nhwc(g))
+    of_outputs = once(nhwc)
     all_shares = once(lambda g: shares(g, winners, down * across))
     few = y.nbytes * down * across <= KEPT
 
@@ -191,7 +192,7 @@ def by_phase(
 
     def to_x(g: Array) -> Array:
         turned, back = weight[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), geometry.backward()
-        g, border = masked(g), (0, 0)
+        g, border = of_outputs(g), (0, 0)
         if form is winograd:
             d = np.empty(images.shape, g.dtype)
             for run, part in before_pooling(g):
@@ -208,7 +209,7 @@ def by_phase(
         return nchw(d)
 
     def to_weight(g: Array) -> Array:
-        g = masked(g)
+        g = of_outputs(g)
         if form in (winograd, winograd_rows):
             rows, _ = geometry.output(*x.shape[2:])
             below = winograd_rows.rows_below(rows, geometry.kernel[0]) if form is winograd_rows else 0
@@ -225,7 +226,12 @@ def by_phase(
 
     if bias is None:
         return nchw(y), (to_x, to_weight)
-    return nchw(y), (to_x, to_weight, lambda g: axis_sums(masked(g).reshape(-1, filters), (0,)))
+
+    def to_bias(g: Array) -> Array:
+        g = elementwise.masked(of_outputs(g), winners != NONE) if relu else of_outputs(g)
+        return axis_sums(g.reshape(-1, filters), (0,))
+
+    return nchw(y), (to_x, to_weight, to_bias)
 
 
 def pool_products(windows: Iterable[tuple[Place, Array]], weight: Array, y: Array, winners: Array) -> None:

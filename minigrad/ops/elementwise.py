@@ -13,10 +13,19 @@ from typing import Any, ParamSpec
 
 import numpy as np
 
+from .. import loops
 from ..device import Array, array_module
 from ..op import OpResult, op
 from ..tensor import Tensor
 from . import elementwise_kernels as kernels
+from .elementwise_loops import (
+    of_elements,
+    write_absolute_gradient,
+    write_leaky,
+    write_leaky_gradient,
+    write_logistic,
+    write_logistic_gradient,
+)
 from .geometry import in_memory_order
 
 P = ParamSpec("P")
@@ -113,6 +122,8 @@ def negative(x: Array) -> OpResult:
 def abs(x: Array) -> OpResult:
     """|x|, with gradient 0 at 0 and at NaN."""
     xp = array_module(x)
+    if loops.fit(x):
+        return np.abs(x), (lambda g: of_elements(write_absolute_gradient, x, g),)
 
     def to_x(g: Array) -> Array:
         above, below = xp.asarray(x > 0), xp.asarray(x < 0)
@@ -165,6 +176,9 @@ def cos(x: Array) -> OpResult:
 @elementwise
 def sigmoid(x: Array) -> OpResult:
     """1 / (1 + e ** -x)."""
+    if loops.fit(x):
+        value = of_elements(write_logistic, x)
+        return value, (lambda g: of_elements(write_logistic_gradient, value, g),)
     y = logistic(x)
 
     def to_x(g: Array) -> Array:
@@ -188,25 +202,13 @@ def relu(x: Array) -> OpResult:
 @elementwise
 def leaky_relu(x: Array, *, slope: float = 0.01) -> OpResult:
     """x where positive, else ``slope`` * x."""
-    if array_module(x) is np and x.dtype.kind == "f" and 0 <= slope <= 1:
-        return leaky_relu_by_maximum(x, slope)
+    if loops.fit(x):
+        y = of_elements(write_leaky, x, settings=[slope])
+        same_sign = y if slope >= 0 else x  # the next op is likely to need y, too
+        return y, (lambda g: of_elements(write_leaky_gradient, same_sign, g, settings=[slope]),)
     xp = array_module(x)
     factor = xp.where(x > 0, 1, slope).astype(x.dtype if x.dtype.kind == "f" else float)
     return x * factor, (lambda g: g * factor,)
-
-
-def leaky_relu_by_maximum(x: Array, slope: float) -> OpResult:
-    """The same for slopes from 0 to 1; NumPy takes a maximum ten times as fast as it chooses."""
-    y = np.asarray(x * slope)
-    np.maximum(x, y, out=y)
-
-    def to_x(g: Array) -> Array:
-        factor = np.asarray(y > 0).astype(y.dtype)
-        factor.clip(slope, 1, out=factor)
-        factor *= g
-        return factor
-
-    return y, (to_x,)
 
 
 @elementwise

@@ -6,10 +6,14 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``activation.p
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from ..device import Array
+from ..device import Array, array_module
+from ..loops import ScalarFunction
+from .exponential import exp, is_single
 
 SINGLE = 3.75, (
     0.750294068, -0.588188342, 0.35293993, -0.151519543, 0.0374904822, 0.00119289046, -0.00416790266,
@@ -26,38 +30,47 @@ DOUBLE = 5.25, (
 """A number k and coefficients c; the polynomial's relative error is 2e-8 or 2e-16."""
 
 
-def normal_distribution(x: Array, out: Array) -> None:
-    """Write erfc(-x / sqrt(2)) / 2 to ``out``, for arrays of float32 or float64.
+def normal_distribution(x: Array) -> Array:
+    """erfc(-x / sqrt(2)) / 2.
 
     At -z, z = |x|, it is exp(-z^2 / 2) t (c0 + c1 s + c2 s^2 + ...), where t = 1 / (z + k) and s = 1 - 2 k t.
     The polynomial, as that of Shepherd and Laframboise 1981, was fitted at Chebyshev's points. So the tail
     keeps its digits. The error is a few eps (1 + x^2) of the value, as by a rounding of x.
     """
-    k, coefficients = SINGLE if x.dtype == np.float32 else DOUBLE
-    t = np.abs(x)
-    t += k
-    np.divide(1, t, out=t)
-    s = t * (-2 * k)
-    s += 1
-    np.multiply(s, coefficients[-1], out=out)
-    for c in coefficients[-2:0:-1]:
-        out += c
-        out *= s
-    out += coefficients[0]
-    out *= t
-    np.multiply(x, x, out=t)
-    t *= -0.5
-    np.exp(t, out=t)
-    out *= t
-    np.multiply(out, -2, out=t)  # Phi(x) is 1 - Phi(-x) above 0
-    t += 1
-    t *= x > 0
-    out += t
+    xp, (k, coefficients) = array_module(x), SINGLE if x.dtype.itemsize <= 4 else DOUBLE
+    t = 1 / (abs(x) + k)
+    s = 1 - 2 * k * t
+    p = coefficients[-1]
+    for c in coefficients[-2::-1]:
+        p = p * s + c
+    tail = p * t * xp.exp(x * x * -0.5)
+    return xp.where(x > 0, 1 - tail, tail)
 
 
-def normal_density(x: Array, out: Array) -> None:
-    """Write exp(-x^2 / 2) / sqrt(2 pi) to ``out``."""
-    np.multiply(x, x, out=out)
-    out *= -0.5
-    np.exp(out, out=out)
-    out *= 1 / math.sqrt(2 * math.pi)
+def normal_density(x: Array) -> Array:
+    """exp(-x^2 / 2) / sqrt(2 pi)."""
+    return array_module(x).exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
+
+
+@ScalarFunction
+def normal(dtype: np.dtype[Any]) -> Callable[..., Any]:
+    """The distribution function and the density of a number, for loops."""
+    k, coefficients = SINGLE if is_single(dtype) else DOUBLE
+    k, one, two, minus_half, peak = map(dtype.type, (k, 1, 2, -0.5, 1 / math.sqrt(2 * math.pi)))
+    last, *terms = map(dtype.type, coefficients[::-1])
+    middle = len(terms) // 2
+    first, rest = tuple(terms[:middle]), tuple(terms[middle:])  # one loop would be too long to be unrolled
+
+    def normal(x: Any) -> Any:
+        t = one / (abs(x) + k)
+        s = one - two * k * t
+        p = last
+        for term in first:
+            p = p * s + term
+        for term in rest:
+            p = p * s + term
+        e = exp(x * x * minus_half)
+        tail = p * t * e
+        return (one - tail if x > 0 else tail), e * peak
+
+    return normal

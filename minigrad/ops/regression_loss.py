@@ -6,9 +6,14 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 from __future__ import annotations
 
 import math
+from functools import partial
 
+import numpy as np
+
+from .. import loops
 from ..device import Array, array_module
 from ..op import OpResult, op, shape_of
+from .elementwise_loops import of_elements
 from .reduction import check_reduction, reduced
 
 
@@ -65,14 +70,30 @@ def clipped_loss(loss: str, x: Array, y: Array, steepness: float, limit: float, 
     """The loss whose slope in d = x - y is ``steepness`` d, clipped to +-``limit``."""
     shape = check_one_shape(loss, x, y)
     check_reduction(loss, reduction)
-    d = x - y
-    slope = (d * steepness if steepness != 1 else d).clip(-limit, limit)
-    each = slope * (-0.5 / steepness)
-    each += d
-    each *= slope
-    del d
+    if loops.fit(x, y) and reduction != "none":
+        each = np.empty(1, x.dtype)  # their sum
+        slope = of_elements(partial(write_slope, each), x, y, settings=[steepness, limit, 0.5 / steepness])
+    else:
+        d = x - y
+        slope = (d * steepness).clip(-limit, limit)
+        each = slope * (d - slope * (0.5 / steepness))
     value, scale = reduced(each, reduction, max(math.prod(shape), 1))
     return value, (lambda g: slope * scale(g), lambda g: slope * -scale(g))
+
+
+@loops.compiled
+def write_slope(
+    total: Array, x: Array, y: Array, steepness: float, limit: float, half: float, slope: Array
+) -> None:
+    """``half`` is 1 / (2 ``steepness``); into ``total`` comes the sum of the losses."""
+    loss = 0.0
+    for i in range(len(x)):
+        d = x[i] - y[i]
+        s = d * steepness
+        s = limit if s > limit else -limit if s < -limit else s
+        loss += s * (d - s * half)
+        slope[i] = s
+    total[0] = loss
 
 
 def check_one_shape(loss: str, x: Array, y: Array) -> tuple[int, ...]:

@@ -5,19 +5,16 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from .. import loops
 from ..device import Array, array_module
 from ..op import OpResult, op
 from .axes import axis_of
-
-PIECE = 16  # elements of a row that one product sums
-SLICE = 128  # elements that are added at once, at least
-ROWS = 1 << 14  # elements of which products are faster than one addition after the other
 
 
 @op
@@ -31,12 +28,12 @@ def cumsum(x: Array, *, axis: int) -> OpResult:
 def cumprod(x: Array, *, axis: int) -> OpResult:
     """The products of the elements along ``axis`` up to each of them; zeros have gradients, too."""
     axis, xp = axis_of(axis, max(x.ndim, 1)), array_module(x)
+    if loops.fit(x) and x.ndim:
+        return products_by_loops(x, axis)
     y = scan(xp.cumprod, x, axis)
 
     def to_x(g: Array) -> Array:
         zeros = x == 0
-        if xp is np and not zeros.any():
-            return running_sums(g * y, axis, backwards=True) / x
         rest, before = xp.where(zeros, 1, x), scan(xp.cumsum, zeros, axis)
         slopes = g * scan(xp.cumprod, rest, axis)
         # Products up to the first zero are y; those from there up to the second one are slopes of the first.
@@ -58,48 +55,94 @@ def scan(function: Callable[..., Any], x: Array, axis: int) -> Array:
 
 def running_sums(x: Array, axis: int, backwards: bool = False) -> Array:
     """The sums of x along ``axis`` up to each element, or ``backwards`` from it to the last one."""
-    if type(x) is np.ndarray and x.dtype.char in "fd" and x.ndim and x.size:
-        n = x.shape[axis]
-        if x.strides[axis] != x.itemsize and x.size >= SLICE * n:
-            return sums_of_slices(x, axis, backwards)
-        if n >= 4 * PIECE and x.size >= ROWS:
-            rows = np.ascontiguousarray(x.swapaxes(axis, -1))
-            sums = sums_within_rows(rows.reshape(-1, n), backwards).reshape(rows.shape)
-            if np.isfinite(sums[..., 0 if backwards else -1]).all():  # infinity times 0 is NaN
-                return sums.swapaxes(axis, -1)
+    if loops.fit(x) and x.ndim:
+        return sums_by_loops(x, axis, backwards)
     turned = (..., *[slice(None, None, -1 if backwards and i == axis else None) for i in range(x.ndim)])
     return scan(array_module(x).cumsum, x[turned], axis)[turned]
 
 
-def sums_of_slices(x: np.ndarray, axis: int, backwards: bool) -> np.ndarray:
-    """The same, a slice at a time: ten times as fast as np.cumsum along another axis than the last."""
-    slices = np.moveaxis(x, axis, 0)
-    sums = np.empty_like(slices)
-    order = range(len(slices))[:: -1 if backwards else 1]
-    sums[order[0]] = slices[order[0]]
-    for last, i in pairwise(order):
-        np.add(sums[last], slices[i], out=sums[i])
-    return np.moveaxis(sums, 0, axis)
+def sums_by_loops(x: np.ndarray, axis: int, backwards: bool) -> np.ndarray:
+    """The same, along rows or, where the axis is not the last one, a slice of all others at a time."""
+    y = np.empty(x.shape, x.dtype)
+    shape = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    x = np.ascontiguousarray(x)
+    if shape[2] == 1:
+        write_sums_of_rows(x.reshape(shape[:2]), backwards, y.reshape(shape[:2]))
+    else:
+        write_sums_of_slices(x.reshape(shape), backwards, y.reshape(shape))
+    return y
 
 
-def sums_within_rows(rows: np.ndarray, backwards: bool) -> np.ndarray:
-    """The same of rows (N, n), by products of their pieces and a triangle of ones.
+def products_by_loops(x: np.ndarray, axis: int) -> OpResult:
+    """``cumprod`` and its gradient, of rows."""
+    shape = x.swapaxes(axis, -1).shape
 
-    np.cumsum takes three times as long, since each addition waits for the last one, and its errors are
-    several times as large: here n numbers have chains of ``PIECE`` additions, one for each digit of n.
-    """
-    n = rows.shape[1]
-    if n % PIECE:
-        rows = np.concatenate([rows, np.zeros((len(rows), -n % PIECE), rows.dtype)], 1)
-    ones = np.ones((PIECE, PIECE), rows.dtype)
-    with np.errstate(invalid="ignore", over="ignore"):
-        sums = rows.reshape(-1, PIECE) @ (np.tril(ones) if backwards else np.triu(ones))
-        totals = sums[:, 0 if backwards else -1].reshape(len(rows), -1)  # of the pieces
-        if totals.shape[1] > 1:
-            others = np.zeros_like(totals)  # the sum of the pieces before, or behind
-            if backwards:
-                others[:, :-1] = sums_within_rows(totals[:, 1:], backwards)
-            else:
-                others[:, 1:] = sums_within_rows(totals[:, :-1], backwards)
-            sums += others.reshape(-1, 1)
-    return sums.reshape(rows.shape)[:, :n]
+    def rows(a: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(a.swapaxes(axis, -1)).reshape(-1, shape[-1])
+
+    x = rows(x)
+    y = np.empty_like(x)
+    write_products(x, y)
+
+    def to_x(g: np.ndarray) -> np.ndarray:
+        d = np.empty_like(x)
+        write_gradient_of_products(rows(g), x, y, d)
+        return d.reshape(shape).swapaxes(axis, -1)
+
+    return y.reshape(shape).swapaxes(axis, -1), (to_x,)
+
+
+@loops.compiled
+def write_sums_of_rows(x: Array, backwards: bool, y: Array) -> None:
+    rows, columns = x.shape
+    for i in range(rows):
+        total = 0.0
+        for k in range(columns):
+            j = columns - 1 - k if backwards else k
+            total += x[i, j]
+            y[i, j] = total
+
+
+@loops.compiled
+def write_sums_of_slices(x: Array, backwards: bool, y: Array) -> None:
+    samples, slices, size = x.shape
+    sums = np.empty(size)
+    for n in range(samples):
+        sums[:] = 0
+        for k in range(slices):
+            i = slices - 1 - k if backwards else k
+            for j in range(size):
+                sums[j] += x[n, i, j]
+                y[n, i, j] = sums[j]
+
+
+@loops.compiled
+def write_products(x: Array, y: Array) -> None:
+    rows, columns = x.shape
+    for i in range(rows):
+        product = x.dtype.type(1)
+        for j in range(columns):
+            product *= x[i, j]
+            y[i, j] = product
+
+
+@loops.compiled
+def write_gradient_of_products(g: Array, x: Array, y: Array, d: Array) -> None:
+    """Behind the first zero of a row the gradient is 0. That of the zero is a sum of products without it."""
+    rows, columns = x.shape
+    for i in range(rows):
+        zero = 0
+        while zero < columns and x[i, zero] != 0:
+            zero += 1
+        total = 0.0
+        for j in range(zero - 1, -1, -1):
+            total += g[i, j] * y[i, j]
+            d[i, j] = total / x[i, j]
+        total, product = 0.0, y[i, zero - 1] if zero else x.dtype.type(1)
+        for j in range(zero, columns):
+            if j > zero:
+                product *= x[i, j]
+            total += g[i, j] * product
+            d[i, j] = 0
+        if zero < columns:
+            d[i, zero] = total

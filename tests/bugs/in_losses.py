@@ -9,6 +9,14 @@ from minigrad import nn, ops, testing
 from tests.backends import weighted_mean_laws
 from tests.bugs.bug import Bug
 from tests.minigrad import extremes, loss_laws
+from tests.minigrad.fast_form_laws import (
+    in_both_forms,
+    is_exact_in_loops,
+    loops_are_the_readable_form,
+    write_exp,
+    write_expm1,
+    write_log1p,
+)
 
 # Laws
 
@@ -44,24 +52,46 @@ def losses_of_pairs_are_by_the_book() -> None:
     rng = np.random.default_rng(0)
     x, y = 2 * rng.normal(size=(4, 3)), rng.choice([0.0, 0.25, 1.0], (4, 3))
     for name in loss_laws.PAIRS:
-        loss_laws.a_loss_of_pairs_is_by_the_book(getattr(ops, name), name, x, y, "mean")
+        in_both_forms(loss_laws.a_loss_of_pairs_is_by_the_book, getattr(ops, name), name, x, y, "mean")
 
 
 def gelu_keeps_its_digits() -> None:
     for kind in (np.float32, np.float64):
-        extremes.exact_gelu_keeps_its_tail(ops.gelu, np.linspace(-9, 9, 37).astype(kind))
+        in_both_forms(extremes.exact_gelu_keeps_its_tail, ops.gelu, np.linspace(-9, 9, 37).astype(kind))
 
 
 def slopes_of_activations_are_differences() -> None:
     x = np.array([[-3.05, -1.05, -0.15], [0.25, 2.95, 3.15]])
-    for f in (ops.silu, ops.softplus, ops.log_sigmoid, partial(ops.elu, alpha=0.3), ops.hardswish):
-        testing.gradient_matches_difference(f, x)
+    gelu, elu = partial(ops.gelu, approximate="tanh"), partial(ops.elu, alpha=0.3)
+    for f in (ops.silu, ops.softplus, ops.log_sigmoid, elu, ops.hardswish, ops.gelu, gelu):
+        in_both_forms(testing.gradient_matches_difference, f, x)
     testing.gradient_matches_difference(ops.silu, np.asfortranarray(x))
+
+
+def large_numbers_have_their_softplus() -> None:
+    x, g = np.random.default_rng(0).normal(size=(2, 40))
+    x[:4] = 21.0, -21.0, -800.0, np.nan
+    for f in (ops.softplus, partial(ops.softplus, beta=2.0, threshold=0.5), ops.log_sigmoid):
+        loops_are_the_readable_form(f, g, x, roundings=16)
+
+
+def functions_in_loops_are_exact() -> None:
+    x = np.concatenate([np.linspace(-110, 100, 211), np.linspace(-1, 1, 41), [-1e-6, np.inf, -np.inf]])
+    with np.errstate(over="ignore"):
+        for kind in (np.float32, np.float64):
+            y = x.astype(kind)
+            below, within = -abs(y), y[abs(y - 0.5) <= 0.5]
+            is_exact_in_loops(write_exp, y, np.exp(y.astype(np.longdouble)), 1)
+            is_exact_in_loops(write_expm1, below, np.expm1(below.astype(np.longdouble)), 2)
+            is_exact_in_loops(write_log1p, within, np.log1p(within.astype(np.longdouble)), 3)
 
 
 # Bugs
 
-LABELS, ACTIVATION = "minigrad.ops.label_loss", "minigrad.ops.activation"
+LABELS, REGRESSION = "minigrad.ops.label_loss", "minigrad.ops.regression_loss"
+ACTIVATION, LOOPS = "minigrad.ops.activation", "minigrad.ops.activation_loops"
+EXPONENTIAL, NORMAL = "minigrad.ops.exponential", "minigrad.ops.normal_distribution"
+DIFFERENCE = "central difference"
 
 BUGS = [
     Bug("each part of a batch is divided by its own weights", "minigrad.weighted_mean",
@@ -78,24 +108,55 @@ BUGS = [
         cross_entropy_is_by_the_book, "cross-entropy"),
     Bug("ignored rows are smoothed going back", LABELS, "rest = counted * scaled", "rest = scaled",
         gradients_of_losses_are_differences, "central difference"),
-    Bug("the Huber loss is half of its line", "minigrad.ops.regression_loss",
-        "each = slope * (-0.5 / steepness)", "each = slope * -0.25", losses_of_pairs_are_by_the_book,
-        "Mismatched"),
+    Bug("the Huber loss is half of its line", REGRESSION, "loss += s * (d - s * half)",
+        "loss += s * d / x.dtype.type(2)", losses_of_pairs_are_by_the_book, "Mismatched"),
+    Bug("the Huber loss is half of its line, on a slide", REGRESSION,
+        "each = slope * (d - slope * (0.5 / steepness))", "each = slope * d / 2",
+        losses_of_pairs_are_by_the_book, "Mismatched"),
+    Bug("a loss of pairs is steep below 0", REGRESSION, "-limit if s < -limit else s", "s",
+        losses_of_pairs_are_by_the_book, "Mismatched"),
     Bug("the weight of positives is of negatives", "minigrad.ops.loss", "1 + (positive - 1) * t  #",
         "1 + (positive - 1) * (1 - t)  #", losses_of_pairs_are_by_the_book, "Mismatched"),
-    Bug("a digit of the normal distribution is wrong", "minigrad.ops.normal_distribution", "0.0374904822",
-        "0.0375904822", gelu_keeps_its_digits, "gelu: .* for"),
-    Bug("the normal distribution's tail is 1 less what is left", "minigrad.ops.normal_distribution",
-        "    out += t\n", "    out += t\n    np.subtract(1, 1 - out, out=out)\n", gelu_keeps_its_digits,
-        "gelu: .* for"),
-    Bug("the slope of SiLU is its share", ACTIVATION,
-        "        d += 1\n        d *= share", "        d *= share", slopes_of_activations_are_differences,
-        "central difference"),
-    Bug("the slope of ELU forgets alpha", ACTIVATION, "* (1 - alpha) + alpha", "* 1",
-        slopes_of_activations_are_differences, "central difference"),
-    Bug("the ramp of hardswish has no end", ACTIVATION, "np.clip(x, -3, 3, out=d)", "np.copyto(d, x)",
-        slopes_of_activations_are_differences, "central difference"),
-    Bug("an array and its gradient are read in the order of their memory", "minigrad.ops.blocks",
-        "x.transpose(outermost_first).reshape(-1)", 'x.ravel("K")', slopes_of_activations_are_differences,
-        "central difference"),
+    Bug("a digit of the normal distribution is wrong", NORMAL, "0.0374904822", "0.0375904822",
+        gelu_keeps_its_digits, "gelu: .* for"),
+    Bug("the normal distribution's tail is 1 less what is left", NORMAL, "tail = p * t * e\n",
+        "tail = one - (one - p * t * e)\n", gelu_keeps_its_digits, "gelu: .* for"),
+    Bug("the normal distribution's tail is 1 less what is left, on a slide", NORMAL,
+        "tail = p * t * xp.exp(x * x * -0.5)", "tail = 1 - (1 - p * t * xp.exp(x * x * -0.5))",
+        gelu_keeps_its_digits, "gelu: .* for"),
+    Bug("the polynomial of the normal distribution is half as long", NORMAL, "tuple(terms[middle:])",
+        "tuple(terms[-1:])", gelu_keeps_its_digits, "gelu: .* for"),
+    Bug("the slope of SiLU is its share", LOOPS, "(share * (one + x[i] * (one - share)))", "share",
+        slopes_of_activations_are_differences, DIFFERENCE),
+    Bug("the slope of SiLU is its share, on a slide", ACTIVATION, "(share * (1 + x * (1 - share)))", "share",
+        slopes_of_activations_are_differences, DIFFERENCE),
+    Bug("the slope of GELU has the cube of its value", LOOPS, "(c + three * cubic * square)",
+        "(c + cubic * square)", slopes_of_activations_are_differences, DIFFERENCE),
+    Bug("the density of GELU is none", ACTIVATION, "normal_distribution(x) + x * normal_density(x)",
+        "normal_distribution(x)",
+        slopes_of_activations_are_differences, DIFFERENCE),
+    Bug("the slope of ELU forgets alpha", LOOPS, "alpha * exp(x[i])", "exp(x[i])",
+        slopes_of_activations_are_differences, DIFFERENCE),
+    Bug("the slope of ELU forgets alpha, on a slide", ACTIVATION, "alpha * xp.exp(below)", "xp.exp(below)",
+        slopes_of_activations_are_differences, DIFFERENCE),
+    Bug("the ramp of hardswish has no end", LOOPS, "one if x[i] >= three else ", "",
+        slopes_of_activations_are_differences, DIFFERENCE),
+    Bug("the ramp of hardswish has no end, on a slide", ACTIVATION, "xp.where(x >= 3, 1, x / 3 + 0.5)",
+        "x / 3 + 0.5", slopes_of_activations_are_differences, DIFFERENCE),
+    Bug("log-sigmoid is linear, too", ACTIVATION, 'fast_form("softplus", x, -1.0, math.inf)',
+        'fast_form("softplus", x, -1.0, 20.0)', large_numbers_have_their_softplus, "the value"),
+    Bug("the threshold of softplus is of x", LOOPS, "y[i] = x[i] if z > threshold",
+        "y[i] = x[i] if x[i] > threshold", large_numbers_have_their_softplus, "the value"),
+    Bug("an array and its gradient are read in the order of their memory", "minigrad.ops.elementwise_loops",
+        "a.transpose(order).reshape(-1)", 'a.ravel("K")', slopes_of_activations_are_differences, DIFFERENCE),
+    Bug("a term of the exponential is left out", EXPONENTIAL, "range(7 if is_single(dtype) else 13, 0, -1)",
+        "range(6 if is_single(dtype) else 12, 0, -1)", functions_in_loops_are_exact, "write_exp: .* for"),
+    Bug("log 2 is rounded to 16 bits", EXPONENTIAL, "number(1.4286068203094172e-6)", "number(0)",
+        functions_in_loops_are_exact, "write_exp: .* for"),
+    Bug("a power of two is one factor", EXPONENTIAL, "a = integer(n >> 1)", "a = n",
+        functions_in_loops_are_exact, "write_exp: .* for"),
+    Bug("small exponentials are taken from 1", EXPONENTIAL, "return p * scale + (scale - one)",
+        "return (p * scale + scale) - one", functions_in_loops_are_exact, "write_expm1: .* for"),
+    Bug("a logarithm is not less the half of log 2", EXPONENTIAL, "(half_log_2 if x > less else zero)",
+        "zero", functions_in_loops_are_exact, "write_log1p: .* for"),
 ]  # fmt: skip

@@ -50,10 +50,12 @@ def maxima_by_loops_are_the_readable_ones() -> None:
     x[:, 0] = -np.inf
     x[:, 1, 4, 3:] = np.nan
     pool = partial(ops.max_pool2d, kernel=3, stride=2, padding=1)
-    windows_by_loops_are_the_readable_ones(pool, x, bits=True)
-    windows_by_loops_are_the_readable_ones(partial(ops.adaptive_max_pool2d, output_size=(4, 3)), x, bits=True)
+    windows_by_loops_are_the_readable_ones(pool, x, roundings=0)
+    windows_by_loops_are_the_readable_ones(
+        partial(ops.adaptive_max_pool2d, output_size=(4, 3)), x, roundings=0
+    )
     long = np.arange(-400.0, 400).reshape(1, 1, 2, 400)
-    windows_by_loops_are_the_readable_ones(partial(ops.max_pool2d, kernel=(2, 300)), long, bits=True)
+    windows_by_loops_are_the_readable_ones(partial(ops.max_pool2d, kernel=(2, 300)), long, roundings=0)
 
 
 def means_by_loops_are_the_readable_ones() -> None:
@@ -64,18 +66,18 @@ def means_by_loops_are_the_readable_ones() -> None:
         partial(ops.avg_pool2d, kernel=2),
         partial(ops.adaptive_avg_pool2d, output_size=(4, 3)),
     ):
-        windows_by_loops_are_the_readable_ones(pool, drawn(2, 3, 6, 4), bits=False)
+        windows_by_loops_are_the_readable_ones(pool, drawn(2, 3, 6, 4))
 
 
 def interpolation_by_loops_is_the_readable_one() -> None:
     for settings in ({"mode": "nearest"}, {"mode": "bilinear"}):
         op = partial(ops.interpolate, size=(5, 9), **settings)
-        windows_by_loops_are_the_readable_ones(op, drawn(2, 3, 3, 4), bits=False)
+        windows_by_loops_are_the_readable_ones(op, drawn(2, 3, 3, 4))
 
 
-def windows_by_loops_are_the_readable_ones(op, x: np.ndarray, bits: bool) -> None:
+def windows_by_loops_are_the_readable_ones(op, x: np.ndarray, roundings: int | None = None) -> None:
     g = np.random.default_rng(1).integers(-9, 10, op(x).shape).astype(float)
-    fast_form_laws.loops_are_the_readable_form(op, g, x, bits=bits)
+    fast_form_laws.loops_are_the_readable_form(op, g, x, roundings=roundings)
 
 
 def a_pool_holds_a_byte_for_each_maximum() -> None:
@@ -373,8 +375,11 @@ BUGS = [
         "top * row + left * column, strides", "0, strides",
         one_pass_is_the_ops_one_by_one, "gradient of the images"),
     Bug("the ReLU behind the pooling lets every gradient through", ONE_PASS,
-        "elementwise.masked(nhwc(g), y != 0) if relu else nhwc(g)", "nhwc(g)",
+        "(y[run] == 0).view(np.uint8) * np.uint8(NONE)", "np.uint8(0)",
         one_pass_is_the_ops_one_by_one, "gradient of the images"),
+    Bug("a bias gets the gradients that the ReLU stops", ONE_PASS,
+        "elementwise.masked(of_outputs(g), winners != NONE) if relu else", "",
+        one_pass_is_the_ops_one_by_one, "gradient of the bias"),
     Bug("the phases are numbered down the columns", ONE_PASS,
         "kw * c * number, tall * kw * c * number", "tall * kw * c * number, kw * c * number",
         one_pass_is_the_ops_one_by_one, "value"),

@@ -112,7 +112,12 @@ GRADIENTS = {
         X + 1,
     ),
     "a coefficient of gelu": (
-        partial(mutant("minigrad.ops.activation", ("c * 0.134145", "c * 0.044715")).gelu, approximate="tanh"),
+        partial(
+            mutant(
+                "minigrad.ops.activation", ("if loops.fit(x):", "if False:"), ("0.134145", "0.044715 ")
+            ).gelu,
+            approximate="tanh",
+        ),
         X,
     ),
     "the count of a mean": (mean_without_its_count, X),
@@ -124,8 +129,8 @@ GRADIENTS = {
     ),
     "the sum in softmax": (
         mutant(
-            "minigrad.ops.reduce",
-            ("np.subtract(g, row_dots(g, y)[:, None], out=d)", "np.copyto(d, g)"),
+            "minigrad.ops.softmax",
+            ("(g[i, j] - mean) * y[i, j]", "g[i, j] * y[i, j]"),
             ("d = g - (g * y).sum(axis=axes, keepdims=True)", "d = g.copy()"),
         ).softmax,
         X,
@@ -191,9 +196,16 @@ def test_the_contract_of_pullbacks_catches_that(bug):
 
 
 DTYPES = {
-    "a value": lambda x: elementwise(
-        'xp.where(x > 0, 1, slope).astype(x.dtype if x.dtype.kind == "f" else float)',
-        "xp.where(x > 0, 1, slope)",
+    "a value": lambda x: mutant(
+        "minigrad.ops.elementwise",
+        (
+            "if loops.fit(x):\n        y = of_elements(write_leaky",
+            "if False:\n        y = of_elements(write_leaky",
+        ),
+        (
+            'xp.where(x > 0, 1, slope).astype(x.dtype if x.dtype.kind == "f" else float)',
+            "xp.where(x > 0, 1, slope)",
+        ),
     ).leaky_relu(x, slope=2.0),
     "a gradient": doubled_by_a_wide_constant,
     "a count": mutant(

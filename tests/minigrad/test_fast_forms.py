@@ -1,5 +1,6 @@
 """The fast forms of ops are their readable ones, and these laws catch what they should."""
 
+import math
 from functools import partial
 from unittest.mock import patch
 
@@ -9,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from minigrad import device, nn, ops, sums
-from minigrad.ops import blocks, elementwise, scan
-from minigrad.ops.elementwise import constant_power, leaky_relu_by_maximum, positive_part, where_positive
-from minigrad.ops.reduce import largest_keepdims
+from minigrad import device, loops, nn, op, ops, sums
+from minigrad.ops import elementwise, scan
+from minigrad.ops.elementwise import constant_power, positive_part, where_positive
+from minigrad.ops.elementwise_loops import of_elements
 from minigrad.ops.sum_by_row import sum_by_row
-from minigrad.testing import c_order, fortran_order, with_gaps
+from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps
 from tests.minigrad.fast_form_laws import (
     adds_in_short_chains,
-    are_the_largest,
-    is_itself_in_parts,
+    in_both_forms,
+    is_exact_in_loops,
     is_leaky_relu,
     is_one_stream,
     is_relu,
@@ -28,9 +29,14 @@ from tests.minigrad.fast_form_laws import (
     sums_over_axes,
     sums_rows_as_add_at,
     sums_up_to_each,
+    write_exp,
+    write_expm1,
+    write_log1p,
+    write_normal_distribution,
 )
 
 DTYPES = st.sampled_from([np.float32, np.float64])
+ORDERS = st.sampled_from([c_order, fortran_order, with_gaps, reversed_order])
 
 
 @given(st.data(), DTYPES, st.integers(1, 20), st.integers(0, 3), st.sampled_from([c_order, fortran_order]))
@@ -52,14 +58,11 @@ SIZES = st.integers(0, 4) | st.sampled_from([63, 64, 65, 127, 255, 256, 1000, 10
 
 @given(DTYPES, SIZES, st.integers(0, 3), st.sampled_from([0.1, 10.0]), st.sampled_from([0.0, 1.0]), st.data())
 def test_sums_of_columns_and_rows(dtype, long, short, offset, spread, data):
-    rng = np.random.default_rng(0)
-    orders = st.sampled_from([c_order, fortran_order, with_gaps])
-    x, y = ((offset + spread * rng.normal(size=(long, short))).astype(dtype) for _ in range(2))
-    x, y = data.draw(orders)(x), data.draw(orders)(y)
-    for axis, total, dots in ((0, sums.column_sums, sums.column_dots), (1, sums.row_sums, sums.row_dots)):
-        for a, b in ((x, y), (x.T, y.T)):
-            adds_in_short_chains(total, axis, a)
-            adds_in_short_chains(dots, axis, a, b)
+    x = (offset + spread * np.random.default_rng(0).normal(size=(long, short))).astype(dtype)
+    x = data.draw(ORDERS)(x)
+    for axis, total in ((0, sums.column_sums), (1, sums.row_sums)):
+        adds_in_short_chains(total, axis, x)
+        adds_in_short_chains(total, axis, x.T)
 
 
 @given(DTYPES, st.permutations(range(4)), st.sets(st.integers(0, 3)), st.booleans())
@@ -69,32 +72,22 @@ def test_sums_over_axes(dtype, order, axes, gaps):
         sums_over_axes(sums.axis_sums, with_gaps(x) if gaps else x, tuple(axes))
 
 
-@given(DTYPES, st.integers(1, 3), st.sampled_from([1, 15, 64, 65, 300, 1025]), st.booleans(), st.data())
-def test_sums_up_to_each(dtype, others, n, backwards, data):
-    x = np.random.default_rng(0).normal(size=(others, n)).astype(dtype)
-    x[0, n // 2] *= data.draw(st.sampled_from([1, np.inf, np.nan]))
-    axis, order = (
-        data.draw(st.integers(0, 1)),
-        data.draw(st.sampled_from([c_order, fortran_order, with_gaps])),
-    )
-    x = order(x if axis else x.T)
-    products = x.strides[axis] == x.itemsize and np.isfinite(x).all()
-    chain = 3 * (scan.PIECE + 1) if products and n >= 4 * scan.PIECE else n
-    with patch.object(scan, "ROWS", 1), patch.object(scan, "SLICE", 1):
-        sums_up_to_each(scan.running_sums, x, axis, backwards, chain)
+@given(DTYPES, st.sampled_from([(1, 1), (3, 300), (2, 65, 3), (1, 40, 5)]), st.booleans(), st.data())
+def test_sums_up_to_each(dtype, shape, backwards, data):
+    x = np.random.default_rng(0).normal(size=shape).astype(dtype)
+    x.reshape(-1)[x.size // 2] *= data.draw(st.sampled_from([1, np.inf, np.nan]))
+    x = data.draw(ORDERS)(x)
+    axis = data.draw(st.integers(0, x.ndim - 1))
+    in_both_forms(sums_up_to_each, scan.running_sums, x, axis, backwards, chain=x.shape[axis])
+    if loops.available():
+        double = 2 if dtype == np.float32 else x.shape[axis]
+        sums_up_to_each(scan.running_sums, x, axis, backwards, chain=double)
 
 
 @given(hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=6), DTYPES, st.integers(1, 9))
 def test_weights_drawn_in_blocks(shape, dtype, block):
     with patch.object(nn, "BLOCK", block):
         is_one_stream(nn.sample, shape, dtype)
-
-
-@given(st.data(), DTYPES, st.integers(0, 2), st.sampled_from([c_order, fortran_order, with_gaps]))
-def test_the_largest_of_rows(data, dtype, axis, order):
-    elements = st.sampled_from([np.nan, np.inf, -np.inf, -1.0, 0.0, 2.0])
-    shape = hnp.array_shapes(min_dims=3, max_dims=3, max_side=3)
-    are_the_largest(largest_keepdims, order(data.draw(hnp.arrays(dtype, shape, elements=elements))), axis)
 
 
 @given(DTYPES, DTYPES, st.integers(0, 40), st.integers(0, 140), st.sampled_from([c_order, fortran_order]))
@@ -107,14 +100,11 @@ def test_copies_in_c_order(dtype, target, rows, columns, order):
         assert np.array_equal(copy, x.astype(target))
 
 
-@given(st.data(), DTYPES, st.floats(0, 1))
-def test_leaky_relu_by_maximum(data, dtype, slope):
-    slope = float(dtype(slope))
-    width = 32 if dtype == np.float32 else 64
-    x = data.draw(hnp.arrays(dtype, (3, 4), elements=st.floats(width=width, allow_infinity=slope > 0)))
-    is_leaky_relu(
-        leaky_relu_by_maximum, x, np.random.default_rng(0).standard_normal(x.shape).astype(dtype), slope
-    )
+@given(st.data(), DTYPES, st.floats(-2, 2, width=32))
+def test_leaky_relu_with_any_slope(data, dtype, slope):
+    x = data.draw(hnp.arrays(dtype, (3, 4), elements=st.floats(width=32 if dtype == np.float32 else 64)))
+    g = np.random.default_rng(0).standard_normal(x.shape).astype(dtype)
+    in_both_forms(is_leaky_relu, ops.leaky_relu, x, g, slope)
 
 
 @given(
@@ -135,17 +125,104 @@ def test_relu_without_a_mask(data, dtype, of_gradient, line, order):
 def test_softmax_on_any_level(dtype, level, spread):
     x = (level + spread * np.random.default_rng(0).normal(size=(4, 9))).astype(dtype)
     x[1, 2:7] = -np.inf
-    is_the_softmax(ops.softmax, x)
+    in_both_forms(is_the_softmax, ops.softmax, x)
 
 
-ORDERS = st.sampled_from([c_order, fortran_order, with_gaps])
+def of_exponent(x):
+    """Of gelu by tanh, whose exponent rounds by some eps of itself."""
+    with np.errstate(over="ignore"):
+        return 8 * (1 + np.minimum(2 * abs(x) + 0.1 * abs(x) ** 3, 800))
 
 
-@given(st.integers(1, 7), st.sampled_from([4, 6]), ORDERS)
-def test_softmax_of_large_arrays(n, channels, order):
-    x, g = np.random.default_rng(0).normal(size=(2, n, channels))
-    is_itself_in_parts(ops.softmax, order(g), order(x))
-    is_itself_in_parts(ops.log_softmax, order(g), order(x))
+ELEMENTWISE = {  # an op, and by how many roundings its forms differ
+    "abs": (ops.abs, 0),
+    "leaky_relu": (ops.leaky_relu, 0),
+    "leaky_relu, below 0": (partial(ops.leaky_relu, slope=-3.0), 0),
+    "leaky_relu, steep": (partial(ops.leaky_relu, slope=2.0), 0),
+    "hardswish": (ops.hardswish, 0),
+    "sigmoid": (ops.sigmoid, 8),
+    "silu": (ops.silu, 16),
+    "gelu": (ops.gelu, 16),
+    "gelu by tanh": (partial(ops.gelu, approximate="tanh"), of_exponent),
+    "softplus": (ops.softplus, 16),
+    "softplus, steep": (partial(ops.softplus, beta=2.5, threshold=3.0), 16),
+    "log_sigmoid": (ops.log_sigmoid, 16),
+    "elu": (ops.elu, 8),
+    "elu, below 0": (partial(ops.elu, alpha=-0.3), 8),
+}
+ODD = st.sampled_from(
+    [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-20, -1e-20, 3.0, -3.0, 88.5, -88.5, 1e30, -1e30]
+)
+SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=9) | st.tuples(st.integers(0, 400))
+
+
+def with_odd_numbers(shape, spread, odd):
+    x = spread * np.random.default_rng(0).normal(size=math.prod(shape))
+    x[: len(odd)] = odd[: x.size]
+    return x.reshape(shape)
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+@given(SHAPES, st.sampled_from([0.1, 4.0, 60.0]), st.lists(ODD, max_size=9), DTYPES, ORDERS, ORDERS)
+def test_elements_by_loops(name, shape, spread, odd, dtype, order, order_of_g):
+    op, roundings = ELEMENTWISE[name]
+    x, g = with_odd_numbers(shape, spread, odd), np.random.default_rng(1).normal(size=shape)
+    arrays = order_of_g(np.asarray(g, dtype)), order(x.astype(dtype))
+    bound = roundings(np.nan_to_num(arrays[1])) if callable(roundings) else roundings
+    loops_are_the_readable_form(op, *arrays, roundings=bound)
+
+
+@pytest.mark.parametrize("op", [ops.softmax, ops.log_softmax])
+@given(SHAPES, st.sampled_from([0.1, 4.0, 30.0]), st.lists(ODD, max_size=4), DTYPES, ORDERS, st.data())
+def test_softmax_by_loops(op, shape, spread, odd, dtype, order, data):
+    x, g = with_odd_numbers(shape, spread, odd), np.random.default_rng(1).normal(size=shape)
+    axis = data.draw(st.integers(-max(x.ndim, 1), max(x.ndim, 1) - 1))
+    loops_are_the_readable_form(partial(op, axis=axis), np.asarray(g, dtype), order(x.astype(dtype)))
+
+
+@pytest.mark.parametrize("op", [ops.cumsum, ops.cumprod])
+@given(SHAPES, st.floats(0, 0.1), DTYPES, ORDERS, st.data())
+def test_scans_by_loops(op, shape, zeros, dtype, order, data):
+    rng = np.random.default_rng(0)
+    x, g = np.exp(rng.normal(size=shape) / 10) * rng.choice([-1, 1], shape), rng.normal(size=shape)
+    x = np.where(rng.random(shape) < zeros, 0, x)
+    axis = data.draw(st.integers(-max(x.ndim, 1), max(x.ndim, 1) - 1))
+    loops_are_the_readable_form(partial(op, axis=axis), np.asarray(g, dtype), order(x.astype(dtype)))
+
+
+@pytest.mark.parametrize("op", [partial(ops.huber_loss, delta=0.75), partial(ops.smooth_l1_loss, beta=2.0)])
+@given(SHAPES, st.sampled_from(["mean", "sum", "none"]), DTYPES, ORDERS, ORDERS)
+def test_losses_by_loops(op, shape, reduction, dtype, order, order_of_y):
+    rng = np.random.default_rng(0)
+    x, y = (f(np.asarray(rng.normal(size=shape), dtype)) for f in (order, order_of_y))
+    g = np.asarray(rng.normal(size=shape if reduction == "none" else ()), dtype)
+    loops_are_the_readable_form(partial(op, reduction=reduction), g, x, y)
+
+
+NUMBERS = st.floats(-120, 90) | st.floats() | st.floats(-1e-3, 1e-3)
+REFERENCES = {  # a loop, what it writes, for which numbers, and how exactly
+    "exp": (write_exp, np.exp, NUMBERS, 1),
+    "expm1": (write_expm1, np.expm1, NUMBERS.map(lambda x: -abs(x)), 2),
+    "log1p": (write_log1p, np.log1p, st.floats(0, 1) | st.floats(0, 1e-3), 3),
+    "normal": (
+        write_normal_distribution,
+        np.vectorize(lambda x: math.erfc(-x / math.sqrt(2)) / 2),
+        NUMBERS,
+        0,
+    ),
+}
+
+
+@pytest.mark.skipif(not loops.available(), reason="there is no Numba")
+@pytest.mark.parametrize("name", REFERENCES)
+@given(st.data(), DTYPES)
+def test_functions_in_loops(name, data, dtype):
+    loop, function, numbers, roundings = REFERENCES[name]
+    with np.errstate(all="ignore"):
+        x = np.array(data.draw(st.lists(numbers, min_size=1, max_size=40)), dtype)
+        wide = x.astype(np.longdouble)
+        exact = function(wide)
+        is_exact_in_loops(loop, x, exact, roundings or 16 * (1 + np.minimum(wide * wide, 2e4)))
 
 
 @given(st.data(), hnp.array_shapes(max_dims=3, max_side=5), DTYPES, ORDERS, ORDERS)
@@ -157,9 +234,9 @@ def test_places_along_an_axis_by_loops(data, shape, dtype, order, of_indices):
     x, g, values, of_sum = (rng.integers(-9, 10, s).astype(dtype) for s in (shape, sizes, sizes, shape))
     kind = data.draw(st.sampled_from([np.int64, np.int32, np.uint8]))
     indices = of_indices(rng.integers(0, shape[axis], sizes).astype(kind))
-    loops_are_the_readable_form(lambda x: ops.gather(x, indices, axis=axis), order(g), order(x), bits=True)
+    loops_are_the_readable_form(lambda x: ops.gather(x, indices, axis=axis), order(g), order(x), roundings=0)
     scatter_add = lambda x, values: ops.scatter_add(x, indices, values, axis=axis)  # noqa: E731
-    loops_are_the_readable_form(scatter_add, order(of_sum), order(x), order(values), bits=True)
+    loops_are_the_readable_form(scatter_add, order(of_sum), order(x), order(values), roundings=0)
 
 
 NORMALISATIONS = {
@@ -217,26 +294,19 @@ def test_powers_that_go_over_or_lose_the_sign_are_caught(bug):
 @pytest.mark.parametrize(
     "bug",
     [
-        lambda x, slope: (np.maximum(x, 0), (lambda g: g * (x > 0),)),
-        lambda x, slope: (np.maximum(x, x * slope), (lambda g: np.where(x >= 0, g, g * slope),)),
+        lambda x, *, slope: (np.maximum(x, 0), (lambda g: g * (x > 0),)),
+        lambda x, *, slope: (np.maximum(x, x * slope), (lambda g: np.where(x >= 0, g, g * slope),)),
     ],
 )
 def test_other_slopes_are_caught(bug):
     x, g = np.array([-1.0, 0.0, 2.0]), np.ones(3)
-    is_leaky_relu(leaky_relu_by_maximum, x, g, 0.25)
-    with pytest.raises(AssertionError):
-        is_leaky_relu(bug, x, g, 0.25)
+    with pytest.raises(AssertionError, match="differs"):
+        is_leaky_relu(op(bug), x, g, 0.25)
 
 
-@given(st.permutations(range(3)), st.permutations(range(3)), st.sampled_from([1, 5, 100]))
-def test_parts_of_arrays_in_any_memory_order(first, second, size):
-    def both(x, g, total, product):
-        np.add(x, g, out=total)
-        np.multiply(x, g, out=product)
-
+@given(st.permutations(range(3)), st.permutations(range(3)))
+def test_elements_in_any_memory_order(first, second):
     x = np.arange(24.0).reshape(2, 3, 4).transpose(first)
     g = np.ascontiguousarray((10 * x).transpose(second)).transpose(np.argsort(second))
-    with patch.object(blocks, "SIZE", size):
-        total, product = blocks.in_blocks(both, x, g, outputs=2)
-    assert np.array_equal(total, 11 * x) and np.array_equal(product, 10 * x * x)
-    assert total.strides == product.strides == x.strides
+    total = of_elements(lambda x, g, factor, out: np.add(x, factor * g, out=out), x, g, settings=[2.0])
+    assert np.array_equal(total, 21 * x) and total.strides == x.strides
