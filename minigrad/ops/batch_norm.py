@@ -108,7 +108,7 @@ def moments(x: Array) -> tuple[Array, Array]:
     """The mean of each channel of x (N, C), and the sum of the squared deviations from it."""
     if loops.fit(x):
         mean, squares = np.empty(x.shape[1], x.dtype), np.empty(x.shape[1], x.dtype)
-        write_moments(x[None], mean[None], squares[None])
+        write_moments(x[None], x.shape[1], mean[None], squares[None])
         return mean, squares
     mean = channel_sums(x) / max(len(x), 1)
     return mean, channel_sums((x - mean) ** 2)

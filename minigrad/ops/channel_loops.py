@@ -15,10 +15,10 @@ from ..device import Array
 
 
 @loops.compiled
-def write_moments(x: Array, mean: Array, squares: Array) -> None:
-    """The mean of each channel, and the sum of the squared deviations from it."""
+def write_moments(x: Array, groups: int, mean: Array, squares: Array) -> None:
+    """The mean of each channel's group, and the sum of the squared deviations from it."""
     samples, pixels, channels = x.shape
-    width = channels * (128 // channels + 1)
+    width, each = channels * (128 // channels + 1), channels // groups
     size, sums, (chains, m) = pixels * channels, np.zeros(width), np.zeros((2, width), x.dtype)
     for n in range(samples):
         of_x = x[n].reshape(-1)
@@ -29,8 +29,10 @@ def write_moments(x: Array, mean: Array, squares: Array) -> None:
                     chains[j] += part[j]
             for j in range(width):
                 sums[j], chains[j] = sums[j] + chains[j], 0
-        for c in range(channels):
-            mean[n, c] = sums[c::channels].sum() / pixels
+        for j in range(channels, width):
+            sums[j % channels] += sums[j]
+        for c in range(0, channels, each):
+            mean[n, c : c + each] = sums[c : c + each].sum() / (pixels * each)
         for j in range(width):
             sums[j], m[j] = 0, mean[n, j % channels]
         for first in range(0, size, 32 * width):
@@ -40,8 +42,10 @@ def write_moments(x: Array, mean: Array, squares: Array) -> None:
                     chains[j] += (part[j] - m[j]) * (part[j] - m[j])
             for j in range(width):
                 sums[j], chains[j] = sums[j] + chains[j], 0
-        for c in range(channels):
-            squares[n, c] = sums[c::channels].sum()
+        for j in range(channels, width):
+            sums[j % channels] += sums[j]
+        for c in range(0, channels, each):
+            squares[n, c : c + each] = sums[c : c + each].sum()
         sums[:] = 0
 
 

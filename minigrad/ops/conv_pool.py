@@ -218,10 +218,15 @@ def by_phase(
                 for run, part in before_pooling(g, below=below)
             )
             return sum(parts, start=np.zeros(weight.shape, g.dtype))
-        d = np.zeros((weight[0].size, filters), g.dtype)
-        for place, stacks in windows or in_blocks(images, geometry, tile, filters):
-            gs = shares_at(g, *place).reshape(*stacks.shape[:4], filters)
-            d += (stacks.swapaxes(-1, -2) @ gs).sum((0, 1, 2))
+        products = (
+            (stacks.swapaxes(-1, -2) @ shares_at(g, *place).reshape(*stacks.shape[:4], filters)).sum(
+                (0, 1, 2)
+            )
+            for place, stacks in windows or in_blocks(images, geometry, tile, filters)
+        )
+        d = next(products)
+        for product in products:
+            d += product
         return d.reshape(*geometry.kernel, x.shape[1], filters).transpose(3, 2, 0, 1)
 
     if bias is None:
@@ -297,8 +302,14 @@ def shares(g: Array, winners: Array, phases: int) -> Array:
 
     The bits are multiplied, as in ``elementwise.masked``.
     """
-    numbers = np.arange(phases, dtype=np.uint8).reshape(phases, *[1] * g.ndim)
-    return (g.view(f"i{g.dtype.itemsize}") * (winners == numbers)).view(g.dtype)
+    of_phases = winners == numbers(phases, g.ndim)
+    return (g.view(f"i{g.dtype.itemsize}") * of_phases).view(g.dtype)
+
+
+@lru_cache
+def numbers(count: int, ndim: int) -> np.ndarray:
+    """From 0 on, along an axis before ``ndim`` others."""
+    return np.arange(count, dtype=np.uint8).reshape(count, *[1] * ndim)
 
 
 @lru_cache

@@ -104,25 +104,13 @@ def by_passes(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> 
 
 
 def by_loops(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, groups: int, eps: float) -> Normalized:
-    """The same from the moments of channels, which make those of their group."""
+    """The same."""
     samples, pixels, channels = x.shape
-    of_groups = samples, groups, channels // groups
-
-    def mean_of_groups(a: np.ndarray) -> np.ndarray:
-        """Of numbers of channels (N, C): (N, G, 1)."""
-        return np.add.reduce(a.reshape(of_groups), axis=2, keepdims=True) / x.dtype.type(of_groups[2])
-
-    def of_channels(a: np.ndarray) -> np.ndarray:
-        """Numbers of groups (N, G, 1), or of their channels, as numbers of channels (N, C)."""
-        numbers = np.empty(of_groups, x.dtype)
-        numbers[...] = a
-        return numbers.reshape(samples, channels)
-
-    channel_mean, squares = np.empty((2, samples, channels), x.dtype)
-    write_moments(x, channel_mean, squares)
-    mean = of_channels(mean_of_groups(channel_mean))
-    scale = 1 / np.sqrt(mean_of_groups(squares / pixels + (channel_mean - mean) ** 2) + eps)
-    factor, y = of_channels(scale * weight.reshape(of_groups[1:])), np.empty_like(x)
+    of_groups, count = (samples, groups, channels // groups), pixels * channels // groups
+    mean, squares = np.empty((2, samples, channels), x.dtype)
+    write_moments(x, groups, mean, squares)
+    scale = 1 / np.sqrt(squares / count + eps)
+    factor, y = scale * weight, np.empty_like(x)
     write_normalized(x, mean, factor, np.ascontiguousarray(bias), False, y)
 
     @once
@@ -132,13 +120,10 @@ def by_loops(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, groups: int, e
         return both
 
     def to_x(g: np.ndarray) -> np.ndarray:
-        d, (total, along) = np.empty_like(x), sums(g)
-        shift = of_channels(mean_of_groups(total * weight) * scale / pixels)
-        slope = of_channels(mean_of_groups(along * weight) * scale**3 / pixels)
+        total, along = (sums(g) * weight).reshape(2, *of_groups).sum(axis=3, keepdims=True) / count
+        of_channels, d = scale.reshape(of_groups), np.empty_like(x)
+        shift, slope = (a.reshape(mean.shape) for a in (total * of_channels, along * of_channels**3))
         write_gradient(g, False, x, x, mean, factor, slope, shift, d)
         return d
 
-    def to_weight(g: np.ndarray) -> np.ndarray:
-        return (sums(g)[1].reshape(of_groups) * scale).sum(axis=0).reshape(channels)
-
-    return y, (to_x, to_weight, lambda g: sums(g)[0].sum(axis=0))
+    return y, (to_x, lambda g: (sums(g)[1] * scale).sum(axis=0), lambda g: sums(g)[0].sum(axis=0))

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 
 from minigrad import ops, testing
+from minigrad.ops import product
 from minigrad.ops.scan import running_sums
 from minigrad.ops.sum_by_row import sum_by_row
 from minigrad.sums import axis_sums
@@ -12,6 +13,7 @@ from tests.bugs.bug import Bug
 from tests.minigrad.fast_form_laws import (
     adds_in_short_chains,
     in_both_forms,
+    is_the_product,
     loops_are_the_readable_form,
     sums_over_axes,
     sums_rows_as_add_at,
@@ -85,6 +87,12 @@ def loops_along_an_axis_are_the_readable_form() -> None:
                    lambda x, i=places, k=axis: ops.scatter_add(x, i, 1.5, axis=k)):  # fmt: skip
             g = np.random.default_rng(0).integers(1, 9, op(x).shape).astype(float)
             loops_are_the_readable_form(op, g, x, roundings=0)
+
+
+def a_column_times_a_long_row_is_their_product() -> None:
+    a, b = np.arange(3.0)[:, None], np.arange(2.0 * product.LONG_ROW)[None]
+    is_the_product(product.product, a, b)
+    is_the_product(product.product, np.arange(6.0).reshape(3, 2), b.reshape(2, -1))
 
 
 def rows_chosen_often_are_sums() -> None:
@@ -210,6 +218,11 @@ BUGS = [
         "total = x.dtype.type(total + x[i, j])\n", sums_up_to_each_place_of_long_rows, "off by"),
     Bug("slices are summed from the front again", SCAN, "i = slices - 1 - k if backwards else k", "i = k",
         sums_up_to_each_place_of_slices, "off by"),
+    Bug("a long row is multiplied by the first number only", "minigrad.ops.product",
+        "np.multiply(a, b, out=out)", "np.multiply(a[:1], b, out=out)",
+        a_column_times_a_long_row_is_their_product, "another product|non-broadcastable"),
+    Bug("two columns times two rows are one of each", "minigrad.ops.product", "a.shape[1] == 1 and ", "",
+        a_column_times_a_long_row_is_their_product, "another product|broadcast"),
     Bug("a row that is chosen again replaces the first one", "minigrad.ops.sum_by_row",
         "row[j] += part[j]", "row[j] = part[j]", rows_chosen_often_are_sums, "differ from add.at's"),
     Bug("elements are taken along the axis behind", "minigrad.ops.gather",

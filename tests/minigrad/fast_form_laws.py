@@ -82,6 +82,14 @@ def sums_up_to_each(
     assert (error <= chain / 2 * absolute[finite]).all(), f"sums up to each are off by {error.max():.0f} eps"
 
 
+def is_the_product(product: Callable[..., np.ndarray], a: np.ndarray, b: np.ndarray) -> None:
+    """Bit by bit for whole numbers, returned or written."""
+    expected, out = (a[:, :, None] * b[None]).sum(axis=1), np.empty((len(a), b.shape[1]), a.dtype)
+    for what, value in (("returned", product(a, b)), ("written", product(a, b, out))):
+        assert value.dtype == a.dtype and np.array_equal(value, expected), f"another product is {what}"
+    assert np.array_equal(out, expected), "nothing is written"
+
+
 def is_one_stream(sample: Callable[..., np.ndarray], shape: tuple[int, ...], dtype: type) -> None:
     """The numbers of one call, rounded to the dtype, and not one drawn too much."""
     one, other = np.random.default_rng(3), np.random.default_rng(3)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from minigrad import device, loops, nn, op, ops, sums
-from minigrad.ops import elementwise, scan
+from minigrad.ops import elementwise, product, scan
 from minigrad.ops.elementwise import constant_power, positive_part, where_positive
 from minigrad.ops.elementwise_loops import of_elements
 from minigrad.ops.sum_by_row import sum_by_row
@@ -24,6 +24,7 @@ from tests.minigrad.fast_form_laws import (
     is_one_stream,
     is_relu,
     is_the_power,
+    is_the_product,
     is_the_softmax,
     loops_are_the_readable_form,
     sums_over_axes,
@@ -82,6 +83,14 @@ def test_sums_up_to_each(dtype, shape, backwards, data):
     if loops.available():
         double = 2 if dtype == np.float32 else x.shape[axis]
         sums_up_to_each(scan.running_sums, x, axis, backwards, chain=double)
+
+
+@given(st.integers(0, 5), st.integers(1, 3), st.integers(0, 40), DTYPES, ORDERS, ORDERS)
+def test_products_of_a_column_and_a_long_row(rows, inner, columns, dtype, order, order_of_b):
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-9, 10, shape).astype(dtype) for shape in ((rows, inner), (inner, columns)))
+    with patch.object(product, "LONG_ROW", 20):
+        is_the_product(product.product, order(a), order_of_b(b))
 
 
 @given(hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=6), DTYPES, st.integers(1, 9))
