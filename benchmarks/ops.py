@@ -3,7 +3,7 @@
 All peers take turns in one process, in shuffled order, float32, one thread; time is the process's own on
 the CPU, a figure the median over the rounds, a ratio the median of the rounds' ratios. Before the clock
 starts, the values and all gradients are compared with PyTorch's. The last columns are times divided by
-PyTorch's, in the same rounds: of the fewest calls of NumPy that a row needs (``numpy_limits.py``), and of
+PyTorch's, in the same rounds: of the products or loops that a row needs, alone (``limits.py``), and of
 minigrad's step on the smallest image, which is Python's time where the kernel is small, too.
 
 python benchmarks/ops.py                      # the table, the worst row first
@@ -18,6 +18,7 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from time import process_time
 from typing import Annotated, Any
@@ -29,9 +30,11 @@ from rich.progress import track
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
+from minigrad import loops
+
 try:
     import torch  # pyright: ignore[reportMissingImports]
-    from numpy_limits import LIMITS
+    from limits import LIMITS
     from ops_rows import ROWS, Row
 except ImportError as error:
     if error.name != "torch":
@@ -95,10 +98,12 @@ def seconds(step: Callable[[], object], repeats: int) -> float:
 def results_table(results: list[dict[str, Any]]) -> Table:
     over = [result for result in results if result["minigrad"] > BOUND]
     limited = [result for result in over if result.get("limit", 0) > BOUND]
+    compiler = f"Numba {version('numba')}" if loops.available() else "no Numba"
+    versions = f"NumPy {np.__version__}, {compiler}, PyTorch {torch.__version__}"
     table = Table(
         title="forward and backward against PyTorch's better layout, float32, one thread",
-        caption=f"{len(over)} of {len(results)} rows take more than {BOUND} times as long, NumPy alone in "
-        f"{len(limited)} of them; NumPy {np.__version__}, PyTorch {torch.__version__}",
+        caption=f"{len(over)} of {len(results)} rows take more than {BOUND} times as long, their products or "
+        f"loops alone in {len(limited)} of them; {versions}",
     )
     for column in (
         "",
@@ -106,7 +111,7 @@ def results_table(results: list[dict[str, Any]]) -> Table:
         "PyTorch ms",
         "channels_last ms",
         "ratio",
-        "NumPy alone",
+        "alone",
         "smallest image",
     ):
         table.add_column(column, justify="left" if not column else "right", no_wrap=True)

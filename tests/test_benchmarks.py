@@ -12,10 +12,10 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
 
 @pytest.fixture(scope="module")
 def tables():
-    """``ops_rows`` and ``numpy_limits``, with a stand-in for PyTorch, which titles of rows do not need."""
+    """``ops_rows`` and ``limits``, with a stand-in for PyTorch, which titles of rows do not need."""
     torch = {name: MagicMock() for name in ("torch", "torch.nn", "torch.nn.functional")}
     with patch.dict(sys.modules, torch), patch.object(sys, "path", [str(FOLDER), *sys.path]):
-        yield [importlib.import_module(name) for name in ("ops_rows", "numpy_limits")]
+        yield [importlib.import_module(name) for name in ("ops_rows", "limits")]
 
 
 def limits_without_a_row(rows, limits):
@@ -23,13 +23,13 @@ def limits_without_a_row(rows, limits):
 
 
 def test_every_limit_is_one_of_a_row(tables):
-    ops_rows, numpy_limits = tables
-    assert limits_without_a_row(ops_rows.ROWS, numpy_limits.LIMITS) == []
+    ops_rows, limits = tables
+    assert limits_without_a_row(ops_rows.ROWS, limits.LIMITS) == []
 
 
 def test_a_limit_without_a_row_is_seen(tables):
-    ops_rows, numpy_limits = tables
-    wrong = {**numpy_limits.LIMITS, "relu 2M": None}
+    ops_rows, limits = tables
+    wrong = {**limits.LIMITS, "relu 2M": None}
     assert limits_without_a_row(ops_rows.ROWS, wrong) == ["relu 2M"]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from .. import loops
 from ..device import Array, array_module
 from ..op import OpResult, Pullback, op, shape_of
+from ..sums import ones
 from ..tape import once
 from .channel_loops import write_gradient, write_gradient_sums, write_moments, write_normalized
 from .elementwise import floating
@@ -106,7 +107,7 @@ def by_passes(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> 
 def by_loops(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, groups: int, eps: float) -> Normalized:
     """The same."""
     samples, pixels, channels = x.shape
-    of_groups, count = (samples, groups, channels // groups), pixels * channels // groups
+    size, count = channels // groups, pixels * channels // groups
     mean, squares = np.empty((2, samples, channels), x.dtype)
     write_moments(x, groups, mean, squares)
     scale = 1 / np.sqrt(squares / count + eps)
@@ -120,10 +121,10 @@ def by_loops(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, groups: int, e
         return both
 
     def to_x(g: np.ndarray) -> np.ndarray:
-        total, along = (sums(g) * weight).reshape(2, *of_groups).sum(axis=3, keepdims=True) / count
-        of_channels, d = scale.reshape(of_groups), np.empty_like(x)
-        shift, slope = (a.reshape(mean.shape) for a in (total * of_channels, along * of_channels**3))
-        write_gradient(g, False, x, x, mean, factor, slope, shift, d)
+        of_groups = (sums(g) * weight).reshape(-1, size).dot(ones(size, x.dtype)) / x.dtype.type(count)
+        total, along = of_groups.repeat(size).reshape(2, samples, channels)
+        d = np.empty_like(x)
+        write_gradient(g, False, x, x, mean, factor, along * scale * scale * scale, total * scale, d)
         return d
 
     return y, (to_x, lambda g: (sums(g)[1] * scale).sum(axis=0), lambda g: sums(g)[0].sum(axis=0))
