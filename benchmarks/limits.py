@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from minigrad.ops import channel_loops, depthwise
+from minigrad.ops import depthwise
+from minigrad.ops.group_norm import write_gradient, write_normalized
 
 Calls = Callable[[], object]
 
@@ -29,17 +30,15 @@ def relu(*shape: int) -> Calls:
     return calls
 
 
-def group_norm(samples: int, pixels: int, channels: int, groups: int) -> Calls:
-    """The four loops over all pixels: moments, value, sums of the gradient, gradient."""
+def groups_alone(samples: int, pixels: int, channels: int, groups: int) -> Calls:
+    """The loops of a group norm: its value, and the gradient with its sums."""
     x, g, y, d = normal(4, samples, pixels, channels)
-    mean, factor, total, along = normal(4, samples, channels)
-    (bias,) = normal(1, channels)
+    mean, scale, total, along = normal(4, samples, channels)
+    weight, bias = normal(2, channels)
 
     def calls() -> None:
-        channel_loops.write_moments(x, groups, mean, total)
-        channel_loops.write_normalized(x, mean, factor, bias, False, y)
-        channel_loops.write_gradient_sums(g, False, x, x, mean, total, along)
-        channel_loops.write_gradient(g, False, x, x, mean, factor, total, along, d)
+        write_normalized(x, weight, bias, groups, 1e-5, mean, scale, y)
+        write_gradient(g, x, weight, groups, mean, scale, total, along, d)
 
     return calls
 
@@ -132,8 +131,8 @@ def normal(count: int, *shape: int) -> np.ndarray:
 LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     "relu 1M": lambda: relu(1024, 1024),
     "relu 64x32x32x32": lambda: relu(64, 32, 32, 32),
-    "group_norm 8 32x64x32x32": lambda: group_norm(32, 32 * 32, 64, 8),
-    "group_norm 32 8x256x14x14": lambda: group_norm(8, 14 * 14, 256, 32),
+    "group_norm 8 32x64x32x32": lambda: groups_alone(32, 32 * 32, 64, 8),
+    "group_norm 32 8x256x14x14": lambda: groups_alone(8, 14 * 14, 256, 32),
     "conv 32->32 3x3 groups 32 on 32x32x32x32": lambda: channels_alone(32, 32, 32, 3),
     "conv 128->128 3x3 groups 128 stride 2 on 8x128x28x28": lambda: channels_alone(8, 128, 28, 3, stride=2),
     "conv 512->512 3x3 on 4x512x7x7": lambda: convolution(4 * 49, 9 * 512, 512, 4 * 49, 512, 9 * 512),

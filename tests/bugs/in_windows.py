@@ -222,13 +222,12 @@ def only_windows_side_by_side_are_one_pass() -> None:
 POOL, ADAPTIVE, TRANSPOSED = "minigrad.ops.pool", "minigrad.ops.adaptive_pool", "minigrad.ops.conv_transpose"
 ONE_PASS = "minigrad.ops.conv_pool"
 WINDOW_LOOPS = "minigrad.ops.window_loops"
-CHANNEL_LOOPS = "minigrad.ops.channel_loops"
 INTERPOLATE, GROUPS, DIFFERENCE = "minigrad.ops.interpolate", "minigrad.ops.group_norm", "central difference"
 
 BUGS = [
     Bug("a last window begins behind the image", POOL, "if last * step >= n + p:", "if False:",
         pools_are_their_definitions, "shapes|Mismatch"),
-    Bug("zeros stand around the image for a maximum", WINDOW_LOOPS, "y[n, i] = -np.inf", "y[n, i] = 0",
+    Bug("a maximum starts from 0", WINDOW_LOOPS, "y[n, i] = -np.inf", "y[n, i] = 0",
         pools_are_their_definitions, "Mismatched elements"),
     Bug("zeros stand around the readable image for a maximum", POOL,
         "xp, shape, padded = array_module(x), x.shape, bordered(x, geometry, lowest(x))",
@@ -402,7 +401,7 @@ BUGS = [
     Bug("a band is written over the first one", "minigrad.ops.kernel_rows",
         "total = y[place].reshape(shape)", "total = y[:1, : shape[0]].reshape(shape)",
         convolutions_of_bands_are_the_direct_one, "kernel_rows"),
-    Bug("the ReLU behind batch-norm lets every gradient through", CHANNEL_LOOPS,
+    Bug("the ReLU behind batch-norm lets every gradient through", "minigrad.ops.batch_norm",
         "e = zero if relu and ys[j] <= 0 else gs[j]", "e = gs[j]",
         a_relu_goes_with_batch_norm, "gradient of x"),
     Bug("batch-norm holds its value, too", "minigrad.ops.batch_norm",
@@ -440,19 +439,19 @@ BUGS = [
         "side=\"left\"", interpolation_is_its_definition, DIFFERENCE),
     Bug("a mean of groups is one of all channels", GROUPS, "max(n_pixels * size, 1)",
         "max(n_pixels * channels, 1)", normalisations_by_loops_are_the_readable_ones, "the value"),
-    Bug("a group's mean is taken for a constant", GROUPS, "total * scale, d)",
-        "0 * total, d)", samples_are_normalized, DIFFERENCE),
-    Bug("each channel of a group has its own mean", CHANNEL_LOOPS,
-        "mean[n, c : c + each] = sums[c : c + each].sum() / (pixels * each)",
+    Bug("a group's mean is taken for a constant", GROUPS, "of_gradient / count * s\n", "0\n",
+        samples_are_normalized, DIFFERENCE),
+    Bug("each channel of a group has its own mean", GROUPS,
+        "mean[n, c : c + each] = sums[c : c + each].sum() / count",
         "mean[n, c : c + each] = sums[c : c + each] / pixels",
         samples_are_normalized, "Mismatched elements"),
-    Bug("the last chain of pixels is left out of a mean", CHANNEL_LOOPS,
+    Bug("the last chain of pixels is left out of a mean", GROUPS,
         "                for j in range(len(part)):\n                    chains[j] += part[j]\n"
         "            for j in range(width):\n                sums[j], chains[j] = sums[j] + chains[j], 0",
         "                for j in range(len(part)):\n                    chains[j] += part[j]\n"
         "            for j in range(width):\n                sums[j], chains[j] = sums[j], 0",
         normalisations_by_loops_are_the_readable_ones, "the value"),
-    Bug("a sample's sums begin with those of the one before", CHANNEL_LOOPS,
+    Bug("a sample's sums begin with those of the one before", GROUPS,
         "sums[j], products[j], m[j] = 0, 0, mean[n, j % channels]", "m[j] = mean[n, j % channels]",
         normalisations_by_loops_are_the_readable_ones, "gradient"),
     Bug("loops take each row's mean for the first one's", "minigrad.ops.layer_norm",

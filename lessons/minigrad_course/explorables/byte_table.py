@@ -1,8 +1,8 @@
 """Where the bytes go: the memory of each rank, on a data axis of ranks and a pipeline of stages.
 
 Lessons: 03_memory, 06_data_parallel and 13_pipeline. ZeRO's formulas are those of
-backends/data_parallel/zero/sharded.py; the bytes of a tape are measured for one sample, and a schedule says
-how many tapes a rank holds. All is float32.
+backends/data_parallel/zero/sharded.py; the bytes of a sample's tape are measured in a batch of several, and a
+schedule says how many tapes a rank holds. All is float32.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 
 FLOAT = 4  # bytes of a float32
+SAMPLES = 16  # of few, a convolution with pooling stores its windows, too: up to 256 KB
 STAGES, MICROS = (1, 2, 3, 4), range(1, 9)
 OPTIMIZERS = {"sgd": 0, "sgd with momentum": FLOAT, "adam": 2 * FLOAT}
 """Bytes of an optimizer's state for each parameter."""
@@ -98,7 +99,7 @@ def stages_of(net: Net, number: int) -> dict[str, Any]:
     The input of the first stage is a part of the batch, which is there anyway, and counts as 0, like the
     targets.
     """
-    batch = net.prepare(Batch(np.zeros((1, *SAMPLE)), np.zeros(1, int)), "float32")
+    batch = net.prepare(Batch(np.zeros((SAMPLES, *SAMPLE)), np.zeros(SAMPLES, int)), "float32")
     model = net.build(np.random.default_rng(0)).to(dtype="float32")
     assert isinstance(model, Sequential)
     bounds = bounds_by_bytes(model, number)
@@ -107,7 +108,8 @@ def stages_of(net: Net, number: int) -> dict[str, Any]:
         part = Sequential(*model.layers[first:last])
         y, nbytes = forward(part, x, net, batch.y if last == len(model.layers) else None)
         parameters = sum(p.data.size for p in part.parameters())
-        stages.append({"parameters": parameters, "input": x.nbytes if first else 0, "tape": nbytes})
+        of_input = x.nbytes // SAMPLES if first else 0
+        stages.append({"parameters": parameters, "input": of_input, "tape": nbytes // SAMPLES})
         x = np.array(y.data)
     return {"bounds": list(bounds), "stages": stages}
 
