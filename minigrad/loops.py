@@ -12,6 +12,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/layer_no
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, wraps
@@ -76,7 +77,10 @@ def machine_code(function: Callable[..., None], dtypes: str, stored: bool = True
     files = {machine_code.__code__.co_filename}
 
     def with_scalar_functions(function: Any) -> Any:
-        code, names = function.__code__, dict(function.__globals__)
+        code, every = function.__code__, function.__globals__
+        # Numba never lets go of what refers to machine code, as other names of the module may.
+        names = {name: every[name] for name in ("__name__", *code.co_names) if name in every}
+        names["__builtins__"] = builtins
         for name in code.co_names:
             if isinstance(scalar := names.get(name), ScalarFunction):
                 of_numbers = scalar.for_dtype(np.dtype(dtypes[0]))

@@ -27,6 +27,7 @@ from minigrad.ops import elementwise
 from tests.bugs.bug import Bug
 from tests.minigrad import extremes, fast_form_laws, gpu_laws, op_laws, recompute_laws, tape_laws
 from tests.minigrad.fast_form_laws import in_both_forms
+from tests.minigrad.test_loops import end_with_their_module
 from tests.minigrad.test_lr_schedules import stays_at_its_end, warms_up_gradually
 from tests.minigrad.test_optim import (
     adam,
@@ -142,6 +143,10 @@ def loops_take_arrays_of_one_type() -> None:
     others = (x.astype(np.float32), x.astype(">f8"), [1.0], None)
     assert not any(loops.fit(x, other) for other in others), "arrays of several types are taken"
     assert not loops.fit(x.astype(">f8")) and not loops.fit(x[:0]), "an array that no loop takes is taken"
+
+
+def machine_code_ends_with_its_module() -> None:
+    end_with_their_module(loops.compiled)
 
 
 def a_full_disk_stops_no_loop() -> None:
@@ -470,6 +475,9 @@ BUGS = [
         loops_take_arrays_of_one_type, "no loop takes"),
     Bug("loops fail where their code cannot be stored", "minigrad.loops", "except Exception:  # it could",
         "except KeyError:  # it could", a_full_disk_stops_no_loop, "No space left"),
+    Bug("Numba refers to all of a module", "minigrad.loops",
+        'for name in ("__name__", *code.co_names) if name in every', "for name in every",
+        machine_code_ends_with_its_module, "outlives its module"),
     Bug("a sum is one chain", "minigrad.sums", "CHAIN = 32 ", "CHAIN = 1 << 20 ",
         sums_are_of_short_chains, "off by .* eps"),
     Bug("rows beyond whole chains are left out", "minigrad.sums",

@@ -1,8 +1,10 @@
 """Compiled loops compute what their Python does, wherever machine code can be stored, and by any rank."""
 
+import gc
 import os
 import subprocess
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import patch
 
@@ -51,6 +53,22 @@ def copy(x, y):
     for i in range(len(x)):
         y[i] = x[i]
 """
+
+
+def end_with_their_module(compiled):
+    """Of loops whose module nobody refers to nothing is left."""
+    module = {"__name__": "a module", "compiled": compiled}
+    exec(compile(f"@compiled{COPY}", "no file", "exec"), module)
+    module["copy"](np.ones(3), np.ones(3))
+    loop = weakref.ref(module["copy"])
+    del module
+    gc.collect()
+    assert loop() is None, "machine code outlives its module"
+
+
+@needs_numba
+def test_loops_end_with_their_module():
+    end_with_their_module(loops.compiled)
 
 
 def text_without_a_file():
