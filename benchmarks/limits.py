@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from minigrad.ops import depthwise
+from minigrad.ops.geometry import Geometry
 from minigrad.ops.group_norm import write_gradient, write_normalized
 
 Calls = Callable[[], object]
@@ -47,17 +48,16 @@ def channels_alone(n: int, channels: int, size: int, kernel: int, stride: int = 
     """The loops of a depthwise convolution: its value, the gradient of the images, and that of the kernel."""
     x, d = normal(2, n, size, size * channels)
     y, g = normal(2, n, size // stride, size // stride * channels)
-    (w,), (bias,), sums = (
-        normal(1, kernel, kernel, channels),
-        normal(1, channels),
-        np.zeros((kernel, kernel, channels)),
-    )
-    settings = stride, stride, kernel // 2, kernel // 2, 1, 1
+    geometry = Geometry((kernel, kernel), (stride, stride), (kernel // 2, kernel // 2), (1, 1))
+    together = 512 // channels + 1 if stride == 1 else 1
+    (factors,), (biases,) = normal(1, kernel, kernel, together * channels), normal(1, together * channels)
+    chains, sums = np.zeros(factors.shape, np.float32), np.zeros((kernel, kernel, channels))
+    settings = depthwise.windows_on_image(size, geometry), stride, stride, kernel // 2, 1
 
     def calls() -> None:
-        depthwise.write_outputs(x, w, bias, *settings, y)
-        depthwise.write_images(g, w, *settings, d)
-        depthwise.add_products(g, x, *settings, sums)
+        depthwise.write_outputs(x, factors, biases, channels, *settings, y)
+        depthwise.write_images(g, factors, channels, *settings, d)
+        depthwise.add_products(g, x, *settings, chains, sums)
 
     return calls
 

@@ -75,7 +75,8 @@ def lift(
         except TypeError:
             check_one_device(function.__name__, arrays)
             raise
-        out = Tensor(value if type(value) is np.ndarray and value.ndim else as_0d_array(value, *arrays))
+        right = type(value) is np.ndarray and (value.ndim or "dtype" in settings)
+        out = Tensor(value if right else as_0d_array(value, *arrays))
         tape = current_tape.get()
         if tape is not None:
             entry = []

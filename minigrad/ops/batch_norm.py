@@ -169,8 +169,10 @@ def write_moments(x: Array, mean: Array, squares: Array) -> None:
                 chains[j] += part[j]
         for j in range(width):
             sums[j], chains[j] = sums[j] + chains[j], 0
+    for j in range(channels, width):
+        sums[j % channels] += sums[j]
     for c in range(channels):
-        mean[c] = sums[c::channels].sum() / n
+        mean[c] = sums[c] / n
     for j in range(width):
         sums[j], m[j] = 0, mean[j % channels]
     for first in range(0, size, 32 * width):
@@ -180,8 +182,10 @@ def write_moments(x: Array, mean: Array, squares: Array) -> None:
                 chains[j] += (part[j] - m[j]) * (part[j] - m[j])
         for j in range(width):
             sums[j], chains[j] = sums[j] + chains[j], 0
+    for j in range(channels, width):
+        sums[j % channels] += sums[j]
     for c in range(channels):
-        squares[c] = sums[c::channels].sum()
+        squares[c] = sums[c]
 
 
 @loops.compiled
@@ -222,8 +226,11 @@ def write_gradient_sums(
         for j in range(width):
             sums[j], chains[j] = sums[j] + chains[j], 0
             products[j], chains_of_products[j] = products[j] + chains_of_products[j], 0
+    for j in range(channels, width):
+        sums[j % channels] += sums[j]
+        products[j % channels] += products[j]
     for c in range(channels):
-        total[c], along[c] = sums[c::channels].sum(), products[c::channels].sum()
+        total[c], along[c] = sums[c], products[c]
 
 
 @loops.compiled

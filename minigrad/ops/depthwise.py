@@ -47,22 +47,26 @@ def depthwise(x: Array, w: Array, geometry: Geometry, bias: Array | None = None)
     if not loops.fit(x, w) or bias is not None and bias.dtype != x.dtype:
         y, pullbacks = by_taps(x, w, geometry)
         return (y if bias is None else y + bias), pullbacks
-    shape, x, factors = x.shape, np.ascontiguousarray(x), np.ascontiguousarray(w[:, 0].transpose(1, 2, 0))
-    settings = *geometry.stride, *geometry.padding, *geometry.dilation
+    (n, height, width, channels), x = x.shape, np.ascontiguousarray(x)
+    rows, columns = geometry.output(height, width)
+    (down, across), settings = geometry.stride, (geometry.padding[0], geometry.dilation[0])
+    together = min(512 // channels + 1, columns) if across == 1 else 1  # see below
+    factors = np.tile(np.ascontiguousarray(w[:, 0].transpose(1, 2, 0)), together)
+    on_image = windows_on_image(width, geometry)
 
     def to_image(g: Array) -> Array:
-        d = np.empty(shape, g.dtype)
-        write_images(as_lines(g), factors, *settings, as_lines(d))
+        d = np.empty((n, height, width, channels), g.dtype)
+        write_images(as_lines(g), factors, channels, on_image, down, across, *settings, as_lines(d))
         return d
 
     def to_kernel(g: Array) -> Array:
-        sums = np.zeros(factors.shape)
-        add_products(as_lines(g), as_lines(x), *settings, sums)
+        sums, chains = np.zeros((*geometry.kernel, channels)), np.zeros(factors.shape, g.dtype)
+        add_products(as_lines(g), as_lines(x), on_image, down, across, *settings, chains, sums)
         return sums.astype(w.dtype).transpose(2, 0, 1)[:, None]
 
-    y = np.empty((len(x), *geometry.output(*shape[1:3]), shape[3]), x.dtype)
-    shift = np.zeros(shape[3], x.dtype) if bias is None else np.ascontiguousarray(bias)
-    write_outputs(as_lines(x), factors, shift, *settings, as_lines(y))
+    y = np.empty((n, rows, columns, channels), x.dtype)
+    biases = np.zeros(factors.shape[2], x.dtype) if bias is None else np.tile(bias, together)
+    write_outputs(as_lines(x), factors, biases, channels, on_image, down, across, *settings, as_lines(y))
     return y, (to_image, to_kernel)
 
 
@@ -71,52 +75,75 @@ def as_lines(x: Array) -> Array:
     return np.ascontiguousarray(x).reshape(*x.shape[:2], x.shape[2] * x.shape[3])
 
 
+def windows_on_image(width: int, geometry: Geometry) -> np.ndarray:
+    """Of each column of the kernel its place in the first window, and the windows where it is on the image.
+
+    The result is (kw, 3): a column of the image, the first window and the one behind the last.
+    """
+    across, place = (
+        geometry.stride[1],
+        np.arange(geometry.kernel[1]) * geometry.dilation[1] - geometry.padding[1],
+    )
+    return np.stack([place, -(place // across), (width - 1 - place) // across + 1], axis=1)
+
+
 # A tap sees pixels of a row that are a stride apart. At stride 1 several of them are taken together: the
-# innermost loop is long then, and all taps find them in the fastest cache.
+# innermost loop is long then, and all taps find them in the fastest cache. So the factors of the channels are
+# there several times, side by side.
 
 
 @loops.compiled
 def write_outputs(
-    x: Array, w: Array, bias: Array, down: int, across: int, ph: int, pw: int, dh: int, dw: int, y: Array
+    x: Array,
+    factors: Array,
+    biases: Array,
+    channels: int,
+    on_image: Array,
+    down: int,
+    across: int,
+    ph: int,
+    dh: int,
+    y: Array,
 ) -> None:
-    """Write to y (N, H', W' C) the windows of x (N, H, W C) times w (kh, kw, C), plus bias (C,)."""
-    (kh, kw, channels), height, width = w.shape, x.shape[1], x.shape[2] // w.shape[2]
-    columns, left = y.shape[2] // channels, np.arange(kw) * dw - pw  # what the taps of the first window see
-    lowest, highest = -(left // across), (width - 1 - left) // across + 1  # windows with the tap on the image
-    together = min(512 // channels + 1, columns) if across == 1 else 1
-    first_sum, wide = np.empty(together * channels, x.dtype), np.empty((kh, kw, together * channels), x.dtype)
-    for t in range(together * channels):
-        first_sum[t], wide[:, :, t] = bias[t % channels], w[:, :, t % channels]
+    """Write to y (N, H', W' C) the windows of x (N, H, W C) times factors, plus biases."""
+    (kh, kw, size), height, columns = factors.shape, x.shape[1], y.shape[2] // channels
+    together = size // channels
     for n in range(len(x)):
         for i in range(y.shape[1]):
             for start in range(0, columns, together):
                 out = y[n, i, start * channels : (start + together) * channels]
                 for t in range(len(out)):
-                    out[t] = first_sum[t]
+                    out[t] = biases[t]
                 for k in range(kh):
                     row = i * down + k * dh - ph
                     for m in range(kw if 0 <= row < height else 0):
-                        first, stop = max(start, lowest[m]), min(start + together, columns, highest[m])
+                        first, stop = (
+                            max(start, on_image[m, 1]),
+                            min(start + together, columns, on_image[m, 2]),
+                        )
                         if first >= stop:
                             continue
-                        out, f = y[n, i, first * channels : stop * channels], wide[k, m]
-                        part = x[n, row, (first * across + left[m]) * channels :]
+                        out, f = y[n, i, first * channels : stop * channels], factors[k, m]
+                        part = x[n, row, (first * across + on_image[m, 0]) * channels :]
                         for t in range(len(out)):
                             out[t] += part[t] * f[t]
 
 
 @loops.compiled
 def write_images(
-    g: Array, w: Array, down: int, across: int, ph: int, pw: int, dh: int, dw: int, d: Array
+    g: Array,
+    factors: Array,
+    channels: int,
+    on_image: Array,
+    down: int,
+    across: int,
+    ph: int,
+    dh: int,
+    d: Array,
 ) -> None:
     """The transpose: write to d (N, H, W C) what the gradients g (N, H', W' C) of windows give the images."""
-    (kh, kw, channels), height, width = w.shape, d.shape[1], d.shape[2] // w.shape[2]
-    columns, left = g.shape[2] // channels, np.arange(kw) * dw - pw
-    lowest, highest = -(left // across), (width - 1 - left) // across + 1
-    together = min(512 // channels + 1, columns) if across == 1 else 1
-    wide = np.empty((kh, kw, together * channels), g.dtype)
-    for t in range(together * channels):
-        wide[:, :, t] = w[:, :, t % channels]
+    (kh, kw, size), height, columns = factors.shape, d.shape[1], g.shape[2] // channels
+    together = size // channels
     for n in range(len(g)):
         of_image = d[n].reshape(-1)
         for t in range(len(of_image)):
@@ -126,42 +153,56 @@ def write_images(
                 for k in range(kh):
                     row = i * down + k * dh - ph
                     for m in range(kw if 0 <= row < height else 0):
-                        first, stop = max(start, lowest[m]), min(start + together, columns, highest[m])
+                        first, stop = (
+                            max(start, on_image[m, 1]),
+                            min(start + together, columns, on_image[m, 2]),
+                        )
                         if first >= stop:
                             continue
-                        part, f = g[n, i, first * channels : stop * channels], wide[k, m]
-                        out = d[n, row, (first * across + left[m]) * channels :]
+                        part, f = g[n, i, first * channels : stop * channels], factors[k, m]
+                        out = d[n, row, (first * across + on_image[m, 0]) * channels :]
                         for t in range(len(part)):
                             out[t] += part[t] * f[t]
 
 
 @loops.compiled
 def add_products(
-    g: Array, x: Array, down: int, across: int, ph: int, pw: int, dh: int, dw: int, sums: Array
+    g: Array,
+    x: Array,
+    on_image: Array,
+    down: int,
+    across: int,
+    ph: int,
+    dh: int,
+    chains: Array,
+    sums: Array,
 ) -> None:
-    """Add to ``sums`` (kh, kw, C) the gradient of w: rows of g (N, H', W' C) times what their taps see."""
-    (kh, kw, channels), height, width = sums.shape, x.shape[1], x.shape[2] // sums.shape[2]
-    columns, left = g.shape[2] // channels, np.arange(kw) * dw - pw
-    lowest, highest = -(left // across), (width - 1 - left) // across + 1
-    together = min(512 // channels + 1, columns) if across == 1 else 1
-    wide = np.zeros((kh, kw, together * channels), x.dtype)
+    """Add to ``sums`` (kh, kw, C) the gradient of w: rows of g (N, H', W' C) times what their taps see.
+
+    ``chains``, zeros of the shape of the factors, are of an image, or of a row.
+    """
+    (kh, kw, channels), height, columns = sums.shape, x.shape[1], g.shape[2] // sums.shape[2]
+    together = chains.shape[2] // channels
     for n in range(len(x)):
         for i in range(g.shape[1]):
             for start in range(0, columns, together):
                 for k in range(kh):
                     row = i * down + k * dh - ph
                     for m in range(kw if 0 <= row < height else 0):
-                        first, stop = max(start, lowest[m]), min(start + together, columns, highest[m])
+                        first, stop = (
+                            max(start, on_image[m, 1]),
+                            min(start + together, columns, on_image[m, 2]),
+                        )
                         if first >= stop:
                             continue
-                        part, total = g[n, i, first * channels : stop * channels], wide[k, m]
-                        pixels = x[n, row, (first * across + left[m]) * channels :]
+                        part, total = g[n, i, first * channels : stop * channels], chains[k, m]
+                        pixels = x[n, row, (first * across + on_image[m, 0]) * channels :]
                         for t in range(len(part)):
                             total[t] += part[t] * pixels[t]
             for k in range(kh if across > 1 or i == g.shape[1] - 1 else 0):
                 for m in range(kw):
                     for start in range(0, together * channels, channels):
-                        part, total = wide[k, m, start : start + channels], sums[k, m]
+                        part, total = chains[k, m, start : start + channels], sums[k, m]
                         for c in range(channels):
                             total[c] += part[c]
                             part[c] = 0

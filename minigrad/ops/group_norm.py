@@ -148,7 +148,11 @@ def write_normalized(
         for j in range(channels, width):
             sums[j % channels] += sums[j]
         for c in range(0, channels, each):
-            mean[n, c : c + each] = sums[c : c + each].sum() / count
+            total = 0.0
+            for j in range(c, c + each):
+                total += sums[j]
+            for j in range(c, c + each):
+                mean[n, j] = total / count
         for j in range(width):
             sums[j], m[j] = 0, mean[n, j % channels]
         for first in range(0, size, 32 * width):
@@ -161,7 +165,11 @@ def write_normalized(
         for j in range(channels, width):
             sums[j % channels] += sums[j]
         for c in range(0, channels, each):
-            scale[n, c : c + each] = 1 / np.sqrt(sums[c : c + each].sum() / count + eps)
+            total = 0.0
+            for j in range(c, c + each):
+                total += sums[j]
+            for j in range(c, c + each):
+                scale[n, j] = 1 / np.sqrt(total / count + eps)
         for j in range(width):
             c = j % channels
             sums[j], f[j], b[j] = 0, scale[n, c] * weight[c], bias[c]
@@ -203,8 +211,11 @@ def write_gradient(
             for j in range(width):
                 sums[j], chains[j] = sums[j] + chains[j], 0
                 products[j], chains_of_products[j] = products[j] + chains_of_products[j], 0
+        for j in range(channels, width):
+            sums[j % channels] += sums[j]
+            products[j % channels] += products[j]
         for c in range(channels):
-            total[n, c], along[n, c] = sums[c::channels].sum(), products[c::channels].sum()
+            total[n, c], along[n, c] = sums[c], products[c]
         for first in range(0, channels, each):
             of_gradient, of_products, s = 0.0, 0.0, scale[n, first]
             for c in range(first, first + each):

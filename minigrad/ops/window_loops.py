@@ -100,8 +100,10 @@ def write_gradient_of_maxima(
 def write_means(x: Array, rows: Array, columns: Array, y: Array) -> None:
     """Sums down the columns first, of whole rows of an image, and then along the rows."""
     samples, _, width, channels = x.shape
-    tall, longest = np.empty((width, channels), x.dtype), (columns[:, 1] - columns[:, 0]).max()
+    tall, longest = np.empty((width, channels), x.dtype), 0
     of_tall = tall.reshape(-1)
+    for j in range(len(columns)):
+        longest = max(longest, columns[j, 1] - columns[j, 0])
     for n in range(samples):
         for i in range(len(rows)):
             of_tall[:] = 0

@@ -306,14 +306,14 @@ BUGS = [
     Bug("a transposed convolution gives away what it holds", TRANSPOSED, "[:, :height, :width].copy()",
         "[:, :height, :width]", transposed_convolutions_are_adjoints, "gives away what it holds"),
     Bug("a channel's last tap overwrites the others", "minigrad.ops.depthwise",
-        "                        part = x[n, row, (first * across + left[m]) * channels :]\n"
+        "                        part = x[n, row, (first * across + on_image[m, 0]) * channels :]\n"
         "                        for t in range(len(out)):\n                            out[t] += ",
-        "                        part = x[n, row, (first * across + left[m]) * channels :]\n"
+        "                        part = x[n, row, (first * across + on_image[m, 0]) * channels :]\n"
         "                        for t in range(len(out)):\n                            out[t] = ",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
-    Bug("a channel's gradient goes to the next column", "minigrad.ops.depthwise",
-        "out = d[n, row, (first * across + left[m]) * channels :]",
-        "out = d[n, row, min(first * across + left[m] + 1, width - 1) * channels :]",
+    Bug("a channel's gradient goes to the column before", "minigrad.ops.depthwise",
+        "out = d[n, row, (first * across + on_image[m, 0]) * channels :]",
+        "out = d[n, row, max(first * across + on_image[m, 0] - 1, 0) * channels :]",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
     Bug("the kernels of channels are sums of one row", "minigrad.ops.depthwise",
         "for k in range(kh if across > 1 or i == g.shape[1] - 1 else 0):",
@@ -442,8 +442,7 @@ BUGS = [
     Bug("a group's mean is taken for a constant", GROUPS, "of_gradient / count * s\n", "0\n",
         samples_are_normalized, DIFFERENCE),
     Bug("each channel of a group has its own mean", GROUPS,
-        "mean[n, c : c + each] = sums[c : c + each].sum() / count",
-        "mean[n, c : c + each] = sums[c : c + each] / pixels",
+        "mean[n, j] = total / count", "mean[n, j] = sums[j] / pixels",
         samples_are_normalized, "Mismatched elements"),
     Bug("the last chain of pixels is left out of a mean", GROUPS,
         "                for j in range(len(part)):\n                    chains[j] += part[j]\n"

@@ -254,6 +254,12 @@ def test_the_law_of_lifts_catches_that(bug):
         )
 
 
+def test_the_law_of_astype_catches_a_number_that_keeps_its_dtype():
+    broken = mutant("minigrad.op", ('(value.ndim or "dtype" in settings)', "value.ndim")).lift
+    with pytest.raises(AssertionError, match="float32 .. as float64 is float32"):
+        op_laws.astype_is_numpys(broken(unwrap(ops.astype)), np.full((), 1.5, np.float32), "float64")
+
+
 def test_the_modules_under_test_were_not_changed():
     layer = nn.BatchNorm(3, dtype=np.float64)
     testing.gradient_matches_difference(ops.batch_norm, on_device(X), layer.weight.data, layer.bias.data)

@@ -80,6 +80,20 @@ def dtype_is_kept(f: Op, *inputs: Array) -> None:
     assert all(x.grad.dtype == np.float32 for x in leaves if x.grad is not None)
 
 
+def astype_is_numpys(astype: Op, x: np.ndarray, dtype: Any) -> None:
+    """NumPy's value, in 0-d, too; between fractions the gradient comes back in the dtype of x."""
+    leaf, expected = Tensor(on_device(x), requires_grad=is_float(x)), x.astype(dtype)
+    with Tape() as tape:
+        y = astype(leaf, dtype=dtype)
+    assert y.dtype == expected.dtype, f"{x.dtype} {x.shape} as {expected.dtype} is {y.dtype}"
+    assert np.array_equal(to_host(y.data), expected), f"{to_host(y.data)} is not {expected}"
+    if is_float(x) and is_float(expected):
+        tape.backward(y, on_device(np.ones(y.shape, y.dtype)))
+        grad = to_host(leaf.grad)
+        assert grad.dtype == x.dtype, f"the gradient of {x.dtype} {x.shape} is {grad.dtype}"
+        assert np.array_equal(grad, np.ones_like(x)), f"the gradient is {grad}"
+
+
 def channels_last_is_kept(f: Op, *inputs: Array) -> None:
     """Channels-last images in, channels-last images out, forward and backward: mixed layouts cost tenfold."""
     inputs = tuple(channels_last(x) if x.ndim == 4 and i == 0 else x for i, x in enumerate(inputs))

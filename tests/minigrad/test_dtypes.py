@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from minigrad import testing
+from minigrad import ops, testing
 from tests.minigrad import op_laws
 from tests.minigrad.op_table import TABLE, Case
 
@@ -40,3 +40,9 @@ def test_a_number_does_not_widen_float32(name, number, shape):
     if isinstance(number, np.ndarray):
         number = testing.on_device(number)
     op_laws.dtype_is_kept(lambda x: EXPRESSIONS[name](x, number), x)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 3)], ids=str)
+@given(st.sampled_from("efdilB?"), st.sampled_from("efdilB?"))
+def test_astype_gives_the_dtype_that_is_asked_for(shape, dtype, other):
+    op_laws.astype_is_numpys(ops.astype, np.full(shape, 2.75).astype(dtype), other)
