@@ -135,7 +135,6 @@ LIMITS: dict[str, Callable[[], Calls]] = {  # by the title of the row
     "group_norm 32 8x256x14x14": lambda: groups_alone(8, 14 * 14, 256, 32),
     "conv 32->32 3x3 groups 32 on 32x32x32x32": lambda: channels_alone(32, 32, 32, 3),
     "conv 128->128 3x3 groups 128 stride 2 on 8x128x28x28": lambda: channels_alone(8, 128, 28, 3, stride=2),
-    "conv 512->512 3x3 on 4x512x7x7": lambda: convolution(4 * 49, 9 * 512, 512, 4 * 49, 512, 9 * 512),
     "conv 3->64 7x7 stride 2 on 8x3x64x64, data": lambda: data_of_few_channels(8, 32, 3, 64, 7, stride=2),
     "conv_transpose 128->64 4x4 stride 2 padding 1 on 16x128x16x16": lambda: convolution(
         16 * 32 * 32, 4 * 128, 64, 16 * 16 * 16, 128, 16 * 64
