@@ -49,24 +49,23 @@ def depthwise(x: Array, w: Array, geometry: Geometry, bias: Array | None = None)
         return (y if bias is None else y + bias), pullbacks
     (n, height, width, channels), x = x.shape, np.ascontiguousarray(x)
     rows, columns = geometry.output(height, width)
-    (down, across), settings = geometry.stride, (geometry.padding[0], geometry.dilation[0])
-    together = min(512 // channels + 1, columns) if across == 1 else 1  # see below
+    together = min(512 // channels + 1, columns) if geometry.stride[1] == 1 else 1  # see below
     factors = np.tile(np.ascontiguousarray(w[:, 0].transpose(1, 2, 0)), together)
-    on_image = windows_on_image(width, geometry)
+    windows = windows_on_image(width, geometry), *geometry.stride, geometry.padding[0], geometry.dilation[0]
 
     def to_image(g: Array) -> Array:
         d = np.empty((n, height, width, channels), g.dtype)
-        write_images(as_lines(g), factors, channels, on_image, down, across, *settings, as_lines(d))
+        write_images(as_lines(g), factors, channels, *windows, as_lines(d))
         return d
 
     def to_kernel(g: Array) -> Array:
         sums, chains = np.zeros((*geometry.kernel, channels)), np.zeros(factors.shape, g.dtype)
-        add_products(as_lines(g), as_lines(x), on_image, down, across, *settings, chains, sums)
+        add_products(as_lines(g), as_lines(x), *windows, chains, sums)
         return sums.astype(w.dtype).transpose(2, 0, 1)[:, None]
 
     y = np.empty((n, rows, columns, channels), x.dtype)
     biases = np.zeros(factors.shape[2], x.dtype) if bias is None else np.tile(bias, together)
-    write_outputs(as_lines(x), factors, biases, channels, on_image, down, across, *settings, as_lines(y))
+    write_outputs(as_lines(x), factors, biases, channels, *windows, as_lines(y))
     return y, (to_image, to_kernel)
 
 
@@ -80,10 +79,8 @@ def windows_on_image(width: int, geometry: Geometry) -> np.ndarray:
 
     The result is (kw, 3): a column of the image, the first window and the one behind the last.
     """
-    across, place = (
-        geometry.stride[1],
-        np.arange(geometry.kernel[1]) * geometry.dilation[1] - geometry.padding[1],
-    )
+    across = geometry.stride[1]
+    place = np.arange(geometry.kernel[1]) * geometry.dilation[1] - geometry.padding[1]
     return np.stack([place, -(place // across), (width - 1 - place) // across + 1], axis=1)
 
 
@@ -98,7 +95,7 @@ def write_outputs(
     factors: Array,
     biases: Array,
     channels: int,
-    on_image: Array,
+    spans: Array,
     down: int,
     across: int,
     ph: int,
@@ -117,14 +114,11 @@ def write_outputs(
                 for k in range(kh):
                     row = i * down + k * dh - ph
                     for m in range(kw if 0 <= row < height else 0):
-                        first, stop = (
-                            max(start, on_image[m, 1]),
-                            min(start + together, columns, on_image[m, 2]),
-                        )
+                        first, stop = max(start, spans[m, 1]), min(start + together, columns, spans[m, 2])
                         if first >= stop:
                             continue
                         out, f = y[n, i, first * channels : stop * channels], factors[k, m]
-                        part = x[n, row, (first * across + on_image[m, 0]) * channels :]
+                        part = x[n, row, (first * across + spans[m, 0]) * channels :]
                         for t in range(len(out)):
                             out[t] += part[t] * f[t]
 
@@ -134,7 +128,7 @@ def write_images(
     g: Array,
     factors: Array,
     channels: int,
-    on_image: Array,
+    spans: Array,
     down: int,
     across: int,
     ph: int,
@@ -153,14 +147,11 @@ def write_images(
                 for k in range(kh):
                     row = i * down + k * dh - ph
                     for m in range(kw if 0 <= row < height else 0):
-                        first, stop = (
-                            max(start, on_image[m, 1]),
-                            min(start + together, columns, on_image[m, 2]),
-                        )
+                        first, stop = max(start, spans[m, 1]), min(start + together, columns, spans[m, 2])
                         if first >= stop:
                             continue
                         part, f = g[n, i, first * channels : stop * channels], factors[k, m]
-                        out = d[n, row, (first * across + on_image[m, 0]) * channels :]
+                        out = d[n, row, (first * across + spans[m, 0]) * channels :]
                         for t in range(len(part)):
                             out[t] += part[t] * f[t]
 
@@ -169,7 +160,7 @@ def write_images(
 def add_products(
     g: Array,
     x: Array,
-    on_image: Array,
+    spans: Array,
     down: int,
     across: int,
     ph: int,
@@ -189,14 +180,11 @@ def add_products(
                 for k in range(kh):
                     row = i * down + k * dh - ph
                     for m in range(kw if 0 <= row < height else 0):
-                        first, stop = (
-                            max(start, on_image[m, 1]),
-                            min(start + together, columns, on_image[m, 2]),
-                        )
+                        first, stop = max(start, spans[m, 1]), min(start + together, columns, spans[m, 2])
                         if first >= stop:
                             continue
                         part, total = g[n, i, first * channels : stop * channels], chains[k, m]
-                        pixels = x[n, row, (first * across + on_image[m, 0]) * channels :]
+                        pixels = x[n, row, (first * across + spans[m, 0]) * channels :]
                         for t in range(len(part)):
                             total[t] += part[t] * pixels[t]
             for k in range(kh if across > 1 or i == g.shape[1] - 1 else 0):

@@ -306,14 +306,14 @@ BUGS = [
     Bug("a transposed convolution gives away what it holds", TRANSPOSED, "[:, :height, :width].copy()",
         "[:, :height, :width]", transposed_convolutions_are_adjoints, "gives away what it holds"),
     Bug("a channel's last tap overwrites the others", "minigrad.ops.depthwise",
-        "                        part = x[n, row, (first * across + on_image[m, 0]) * channels :]\n"
+        "                        part = x[n, row, (first * across + spans[m, 0]) * channels :]\n"
         "                        for t in range(len(out)):\n                            out[t] += ",
-        "                        part = x[n, row, (first * across + on_image[m, 0]) * channels :]\n"
+        "                        part = x[n, row, (first * across + spans[m, 0]) * channels :]\n"
         "                        for t in range(len(out)):\n                            out[t] = ",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
     Bug("a channel's gradient goes to the column before", "minigrad.ops.depthwise",
-        "out = d[n, row, (first * across + on_image[m, 0]) * channels :]",
-        "out = d[n, row, max(first * across + on_image[m, 0] - 1, 0) * channels :]",
+        "out = d[n, row, (first * across + spans[m, 0]) * channels :]",
+        "out = d[n, row, max(first * across + spans[m, 0] - 1, 0) * channels :]",
         fast_convolutions_are_the_direct_one, "Mismatched elements"),
     Bug("the kernels of channels are sums of one row", "minigrad.ops.depthwise",
         "for k in range(kh if across > 1 or i == g.shape[1] - 1 else 0):",
