@@ -16,7 +16,7 @@ from minigrad.ops import depthwise, dilation, im2col, im2col_kernels, kernel_row
 from minigrad.ops.conv import ALGORITHMS, direct, fastest
 from minigrad.ops.geometry import Geometry
 from minigrad.ops.winograd_rows import of_kernel, of_outputs
-from minigrad.testing import on_device
+from minigrad.testing import DEVICE, on_device
 from tests.minigrad import op_laws, window_laws
 
 ANY = [name for name in ALGORITHMS if name != "depthwise"]
@@ -114,6 +114,9 @@ def test_depthwise_is_direct(c, by_loops):
         assert_same(c, "depthwise")
 
 
+@pytest.mark.skipif(
+    DEVICE != "numpy" or not loops.available(), reason="the readable form takes none together"
+)
 @given(c=convolutions(integers, geometries(groups=(600, 700)), sizes=(1, 1)))
 def test_depthwise_with_many_channels_is_direct(c):
     """Bitwise: a pixel is as long as what is taken together."""
