@@ -456,7 +456,7 @@ BUGS = [
         "factor * total / max(n, 1)", "0 * total",
         a_gradient_is_the_difference, DIFFERENCE),
     Bug("a variance is a difference of squares", "minigrad.ops.batch_norm",
-        "squares[c] = sums[c::channels].sum()",
+        "squares[c] = sums[c]",
         "squares[c] = np.square(x[:, c]).sum() - n * mean[c] ** 2",
         a_mean_far_away_leaves_the_deviations, "the value: "),
     Bug("rows below 0 are shifted by their smallest", SOFTMAX, "b if b >= 0 else b ^ positive", "b",
