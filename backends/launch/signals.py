@@ -53,7 +53,7 @@ def guarded(main: Callable[[], None]) -> None:
 
     Libraries swallow an exception in places, such as inside an import or a ``__del__``; no reference to it
     is left then. So the signal is repeated until one takes effect, and raises nothing inside an import, or
-    inside ``uninterrupted``.
+    inside ``uninterrupted``. Where another handler has been installed after that, it gets the signal once.
     """
     if threading.current_thread() is not threading.main_thread():
         main()
@@ -74,8 +74,12 @@ def guarded(main: Callable[[], None]) -> None:
         give_up = time.monotonic() + TIMEOUT
         while time.monotonic() < give_up:
             time.sleep(REPEAT)
-            if signal.getsignal(number) is interrupt:
+            handler = signal.getsignal(number)
+            if handler is interrupt:
                 os.kill(os.getpid(), number)
+            elif callable(handler) and handler is not signal.default_int_handler:
+                os.kill(os.getpid(), number)  # to a StopRequest that began meanwhile, and bounds its own wait
+                return
         if os.isatty(1):
             os.write(1, SHOW_CURSOR)
         end(Interrupted(number, "it did not stop by itself; what it had begun to write is not kept"))

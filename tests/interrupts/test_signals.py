@@ -56,9 +56,18 @@ SWALLOWED = {
     "nowhere": "pass",
 }
 SPAWNS = "\n    signals.uninterrupted(lambda: (time.sleep(1), print('spawned', file=sys.stderr)))"
+REQUEST = """
+    from backends.launch.stop_request import StopRequest
+    signals.uninterrupted(time.sleep, 0.5)
+    end = time.monotonic() + 2
+    with StopRequest() as request:
+        while request.number is None and time.monotonic() < end: time.sleep(0.01)
+    print("heard", request.number, file=sys.stderr)
+    os._exit(0)"""
 BUGS = {
     "interrupts all": ("code is uninterrupted.__code__ or ", ""),
-    "once only": ("os.kill(os.getpid(), number)", "pass"),
+    "once only": ("os.kill(os.getpid(), number)\n            elif", "pass\n            elif"),
+    "not handed on": ("elif callable(handler)", "elif False and callable(handler)"),
     "in imports too": ("and not postponed(frame)", ""),
 }
 CAUGHT = {
@@ -97,6 +106,11 @@ def test_what_is_uninterrupted_comes_to_its_end(tmp_path):
     assert end == 143 and words.startswith("spawned\nminigrad: ")
     end, words = status(tmp_path, signal.SIGTERM, SPAWNS, BUGS["interrupts all"])
     assert "spawned" not in words
+
+
+def test_a_signal_just_before_a_request_to_stop_is_heard(tmp_path):
+    assert status(tmp_path, signal.SIGTERM, REQUEST) == (0, "heard 15\n")
+    assert status(tmp_path, signal.SIGTERM, REQUEST, BUGS["not handed on"]) == (0, "heard None\n")
 
 
 def ends_with_its_cursor(*change: tuple[str, str]) -> bool:
