@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ..device import Array, array_module
 from ..lookup import check_choice
 from ..op import OpResult, op
@@ -46,9 +48,8 @@ def scatter_reduce(
         divisor = counts + counted if reduce == "mean" else xp.ones_like(counts)
         y, taken = (masked(own, counted) + totals(v)) / divisor, xp.ones(v.shape, bool)
     else:
-        extremum, neutral = (xp.maximum, -math.inf) if reduce == "amax" else (xp.minimum, math.inf)
-        y = xp.where(counted, own, neutral).astype(own.dtype)
-        extremum.at(y, places, v)
+        neutral = -math.inf if reduce == "amax" else math.inf
+        y = extremum_by_row(xp.where(counted, own, neutral).astype(own.dtype), places, v, reduce)
         counted, taken = counted & (own == y), v == xp.take(y, places)
         divisor = xp.maximum(counted + totals(taken.astype(own.dtype)), 1)  # 0 beside NaN
 
@@ -59,3 +60,21 @@ def scatter_reduce(
         return masked(xp.take(g.reshape(-1) / divisor, places), taken).reshape(shape)
 
     return y.reshape(x.shape), (to_x, None, to_values)
+
+
+def extremum_by_row(y: Array, rows: Array, v: Array, reduce: str) -> Array:
+    """The extremum of each element i of ``y`` and of the ``v`` where ``rows`` is i; NaN where one of them is.
+
+    On a GPU the last ones after sorting: CuPy's ``maximum.at`` rounds float64 to float32, and ignores NaN.
+    """
+    xp = array_module(y)
+    if xp is np:
+        extremum = np.maximum if reduce == "amax" else np.minimum
+        extremum.at(y, rows, v)
+        return y
+    sign = 1 if reduce == "amax" else -1
+    v, rows = sign * xp.concatenate([y, v]), xp.concatenate([xp.arange(len(y)), rows])
+    order = xp.argsort(v)  # NaN last
+    order = order[xp.argsort(rows[order], kind="stable")]
+    last = xp.searchsorted(rows[order], xp.arange(len(y)), side="right") - 1
+    return sign * v[order[last]]

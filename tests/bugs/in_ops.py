@@ -10,6 +10,7 @@ from minigrad.ops.scan import running_sums
 from minigrad.ops.sum_by_row import sum_by_row
 from minigrad.sums import axis_sums
 from tests.bugs.bug import Bug
+from tests.minigrad.extremes import extrema_at_places_are_exact
 from tests.minigrad.fast_form_laws import (
     adds_in_short_chains,
     in_both_forms,
@@ -141,6 +142,10 @@ def elements_are_gathered_and_scattered() -> None:
             testing.gradient_matches_difference(partial(ops.scatter_reduce, **settings), x, indices, values)
 
 
+def extrema_meet_nan() -> None:
+    extrema_at_places_are_exact(ops.scatter_reduce, "amax")
+
+
 def elements_are_ordered() -> None:
     x = np.array([[3.0, 1.0, 2.0, 5.0], [0.5, 4.0, 0.25, 1.5]])
     for descending in (False, True):
@@ -259,6 +264,8 @@ BUGS = [
         "divisor = xp.maximum(counts, 1) if", elements_are_gathered_and_scattered, "scatter_reduce is"),
     Bug("all values get the gradient of the largest", REDUCED, "v == xp.take(y, places)", "v == v",
         elements_are_gathered_and_scattered, DIFFERENCE),
+    Bug("a largest value passes over NaN", REDUCED, "np.maximum if", "np.fmax if",
+        extrema_meet_nan, "amax is"),
     Bug("a falling order has rising gradients", ORDER, "turned(rows_along(g, axis), descending)",
         "rows_along(g, axis)", elements_are_ordered, DIFFERENCE),
     Bug("the largest are taken from the front", ORDER,

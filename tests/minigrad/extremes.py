@@ -6,6 +6,7 @@ PyTorch's conventions, element by element, written out in Python.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -267,3 +268,18 @@ def extremum_is_shared(f: Op, row: np.ndarray, sign: int) -> None:
     takers = np.isnan(row) if np.isnan(row).any() else sign * row == (sign * row).max()
     assert np.array_equal(value, row[takers][0], equal_nan=True)
     assert np.array_equal(dx, takers / row.dtype.type(takers.sum())), f"{dx} for {takers}"
+
+
+# What one place gets.
+
+
+def extrema_at_places_are_exact(scatter_reduce: Op, reduce: str) -> None:
+    """Of 1 and a float64 beside it one is the extremum, and what meets NaN is NaN and has no gradient."""
+    beside = 1 + (1 if reduce == "amax" else -1) * 2.0**-40
+    x, places = np.array([1.0, 1, 5, 1]), np.array([0, 0, 1, 1, 3, 3])
+    values = np.array([beside, 1, np.nan, 2, 0, np.nan])
+    op = partial(scatter_reduce, axis=0, reduce=reduce)
+    y, (to_x, to_values) = value_and_gradients(op, x, places, values, seed=np.ones(4))
+    assert np.array_equal(y, [beside, np.nan, 5, np.nan], equal_nan=True), f"{reduce} is {y}"
+    assert to_x.tolist() == [0, 0, 1, 0], f"the gradient is {to_x}"
+    assert to_values.tolist() == [1, 0, 0, 0, 0, 0], f"the gradient of the values is {to_values}"

@@ -11,7 +11,7 @@ from minigrad import ops, testing
 from minigrad.device import to_host
 from minigrad.ops import order
 from minigrad.testing import on_device
-from tests.minigrad.extremes import value_and_gradients
+from tests.minigrad.extremes import extrema_at_places_are_exact, value_and_gradients
 from tests.minigrad.numpy_forms import FORMS, equals_its_form, sort
 from tests.minigrad.op_table import TABLE
 
@@ -78,6 +78,11 @@ def test_nothing_is_left_of_too_small_a_sample():
     with np.errstate(all="raise"):
         assert np.isnan(ops.var(x, axis=1, ddof=1).numpy()).all()
         assert np.isnan(ops.std(x, axis=1, ddof=2).numpy()).all()
+
+
+@pytest.mark.parametrize("reduce", ["amax", "amin"])
+def test_extrema_at_places_are_exact_and_pass_nan_on(reduce):
+    extrema_at_places_are_exact(ops.scatter_reduce, reduce)
 
 
 def test_an_index_out_of_range_on_a_gpu_takes_nan():

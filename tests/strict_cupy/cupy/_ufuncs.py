@@ -17,9 +17,9 @@ class ufunc:
     """NumPy's ufunc of this name on device arrays and numbers."""
 
     # The types whose ``at`` has a kernel; other ufuncs have no ``at``.
-    SCATTERED = {"add": "ilqefdILQ", "subtract": "iI", "maximum": "", "minimum": ""} | dict.fromkeys(
-        ("bitwise_and", "bitwise_or", "bitwise_xor"), ""
-    )
+    SCATTERED = {"add": "ilqefdILQ", "subtract": "iI"} | dict.fromkeys(("maximum", "minimum"), "ilqfdILQ")
+    SCATTERED |= dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor"), "")
+    ATOMIC = {"maximum": np.fmax, "minimum": np.fmin}  # C's, which pass over NaN
 
     def __init__(self, name: str) -> None:
         self._function: np.ufunc = getattr(np, name)
@@ -104,10 +104,13 @@ class ufunc:
             raise TypeError(f"cupy.{self.__name__}.at only supports the data types {', '.join(types)}")
         addend = _memory.read(b).astype(a.dtype) if isinstance(b, _array.ndarray) else np.asarray(b, a.dtype)
         note("launch", index.kernels + 1)
-        if a.dtype.kind == "f":
-            _counts.remark("atomicAdd of floats: the order of the sum is not determined")
         values = _memory.read(a).copy(order="K")
-        self._function.at(values, index.wrapped(values), addend)
+        places, atomic = index.wrapped(values), self.ATOMIC.get(self.__name__, self._function)
+        atomic.at(values, places, addend)
+        if a.dtype.kind == "f" and atomic is self._function:
+            _counts.remark("atomicAdd of floats: the order of the sum is not determined")
+        elif a.dtype == np.float64:  # CuPy's atomicMax of doubles calls fmaxf
+            values[places] = values[places].astype(np.float32)
         _memory.write(a, values)
 
     def reduce(
