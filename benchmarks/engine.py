@@ -39,7 +39,7 @@ from minigrad.tape import current_tape
 try:
     import torch  # pyright: ignore[reportMissingImports]
     from engine_products import compare_products, described_products, median_ratio, product_peers
-    from engine_workloads import WORKLOADS, Chain, Network, Step
+    from engine_workloads import GRAPHS, WORKLOADS, Chain, Network, Step
 except ImportError as error:
     if error.name != "torch":
         raise
@@ -47,6 +47,7 @@ except ImportError as error:
     sys.exit(2)
 
 LEAST_SECONDS, STEPS_COMPARED = 0.1, 4
+TF32_TOLERANCE = 5e-3  # of the loss, for numbers of 10 bits
 console = Console()
 
 
@@ -76,8 +77,8 @@ def main(
             for name in names:
                 console.print(half_table(name, device, rounds) if half else profile_table(name, device))
             return
-        results = [measure(name, rounds, device) for name in names]
-    console.print(results_table(results, device))
+        results = [measure(name, rounds, device, TF32_TOLERANCE if tf32 else 0) for name in names]
+    console.print(results_table(results, device) if device == "numpy" else gpu_table(results, tf32))
     for result in results:
         if "sgemm" in result:
             console.print(described_products(result["name"], result["sgemm"]))
@@ -100,11 +101,11 @@ def set_tf32(on: bool) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on
 
 
-def measure(name: str, rounds: int, device: str) -> dict[str, Any]:
+def measure(name: str, rounds: int, device: str, tolerance: float = 0) -> dict[str, Any]:
     """Median time per step of every peer, and median ratio to PyTorch; first their losses are compared."""
     work = WORKLOADS[name]
     peers = work.peers(device)
-    check_losses(name, peers, work.tolerance)
+    check_losses(name, peers, max(work.tolerance, tolerance))
     products = product_peers(name) if device == "numpy" else {}
     times = interleaved(peers | products, rounds, device)
     per = work.ops / 1000 if isinstance(work, Chain) else 1  # ms per step, us per op
@@ -173,6 +174,27 @@ def results_table(results: list[dict[str, Any]], device: str) -> Table:
         beside = (f"{last:.2f}", f"{times['minigrad'] / last:.2f}") if last else ("", "")
         figures = f"{times['minigrad']:.2f}", f"{times['torch']:.2f}", f"{r['ratios']['minigrad']:.2f}"
         table.add_row(r["name"], *figures, target, "yes" if r["met"] else "no", *beside)
+    return table
+
+
+def gpu_table(results: list[dict[str, Any]], tf32: bool) -> Table:
+    """Ratios to the better of PyTorch's layouts: op by op, and as CUDA graphs."""
+    table = Table(
+        title=f"a step against PyTorch on a GPU, {'TF32' if tf32 else 'float32'}; ms, W5 us per op",
+        caption="\n".join(f"{r['name']} {r['title']}" for r in results),
+        caption_justify="left",
+    )
+    for column in ("", "minigrad", "PyTorch", "ratio", "graphs: minigrad", "PyTorch", "ratio"):
+        table.add_column(column, justify="right")
+    for r in results:
+        cells = []
+        for kind in ("", GRAPHS):
+            times = {peer: ms for peer, ms in r["times"].items() if peer.endswith(GRAPHS) == bool(kind)}
+            own = times.pop("minigrad" + kind, None)
+            if own is not None:
+                best = min(times.values())
+                cells += [f"{own:.2f}", f"{best:.2f}", f"{own / best:.2f}"]
+        table.add_row(r["name"], *cells)
     return table
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from minigrad import Tape, Tensor, nn, ops, optim
+from minigrad.capture import Captured
+from minigrad.data import Batch
 from minigrad.device import to_device
 
 try:
@@ -21,6 +23,8 @@ except ImportError:  # minigrad's own steps need none
 
 Step = Callable[[], float]
 LR, MOMENTUM = 0.05, 0.9
+GRAPHS = " as CUDA graphs"  # behind the name of a peer whose steps are
+WARM_UP = 3  # PyTorch's steps before it captures one
 
 
 @dataclass
@@ -39,12 +43,16 @@ class Network:
         y = rng.integers(0, 10, self.input[0])
         model = nn.Sequential(*(minigrad_layer(layer, rng) for layer in self.layers))
         weights = model.state_dict()
-        peers = {
-            "minigrad": minigrad_step(model, x, y, device),
-            "torch": torch_step(self.layers, weights, x, y, device),
-        }
-        if x.ndim == 4:
-            peers["channels_last"] = torch_step(self.layers, weights, x, y, device, torch.channels_last)
+        peers = {"minigrad": minigrad_step(model, x, y, device)}
+        layouts = {"torch": None} | ({"channels_last": torch.channels_last} if x.ndim == 4 else {})
+        for name, layout in layouts.items():
+            peers[name] = torch_step(self.layers, weights, x, y, device, layout)
+            if device == "cupy":
+                peers[name + GRAPHS] = torch_graph(self.layers, weights, x, y, layout)
+        if device == "cupy":
+            copy = nn.Sequential(*(minigrad_layer(layer, rng) for layer in self.layers))
+            copy.load_state_dict(weights)
+            peers["minigrad" + GRAPHS] = minigrad_graph(copy, x, y)
         return peers
 
 
@@ -85,7 +93,59 @@ def minigrad_step(model: nn.Module, x: np.ndarray, y: np.ndarray, device: str) -
     return step
 
 
+def minigrad_graph(model: nn.Module, x: np.ndarray, y: np.ndarray) -> Step:
+    backend = Captured()
+    model = backend.place(model.to(device="cupy"))
+    batch = Batch(to_device(x, "cupy"), to_device(y, "cupy"))
+    optimizer = optim.SGD(model.parameters(), LR, momentum=MOMENTUM)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        launched = backend.launch(model, batch, ops.cross_entropy)
+        backend.update(model, optimizer)
+        return launched.loss()
+
+    return step
+
+
 def torch_step(layers: list[tuple], weights: dict, x: Any, y: Any, device: str, layout: Any = None) -> Step:
+    model, optimizer, compute = torch_network(layers, weights, x, y, device, layout)
+    return lambda: compute().item()
+
+
+def torch_graph(layers: list[tuple], weights: dict, x: Any, y: Any, layout: Any = None) -> Step:
+    """The whole step as one graph, as PyTorch's notes on CUDA graphs write it."""
+    model, optimizer, compute = torch_network(layers, weights, x, y, "cupy", layout)
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UP):
+            compute()
+    torch.cuda.current_stream().wait_stream(stream)
+    with torch.cuda.graph(graph):
+        loss = compute()
+    model.load_state_dict({name: torch.from_numpy(w) for name, w in weights.items()})
+    for state in optimizer.state.values():
+        state["momentum_buffer"].zero_()
+    return Replay(graph, loss, compute)
+
+
+class Replay(NamedTuple):
+    """A step as a graph, which does not keep the arrays of ``compute`` alive."""
+
+    graph: Any
+    loss_value: Any
+    compute: Callable[[], Any]
+
+    def __call__(self) -> float:
+        self.graph.replay()
+        return self.loss_value.item()
+
+
+def torch_network(
+    layers: list[tuple], weights: dict, x: Any, y: Any, device: str, layout: Any
+) -> tuple[Any, Any, Callable[[], Any]]:
+    """Model, optimizer, and a function that takes a step and returns its loss."""
     where = "cpu" if device == "numpy" else "cuda"
     model = torch.nn.Sequential(*map(torch_layer, layers))
     model.load_state_dict({name: torch.from_numpy(w) for name, w in weights.items()})
@@ -95,14 +155,14 @@ def torch_step(layers: list[tuple], weights: dict, x: Any, y: Any, device: str, 
         model, x = model.to(memory_format=layout), x.to(memory_format=layout)  # pyright: ignore
     optimizer = torch.optim.SGD(model.parameters(), LR, momentum=MOMENTUM)
 
-    def step() -> float:
+    def compute() -> Any:
         optimizer.zero_grad()
         loss = torch.nn.functional.cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()
-        return loss.item()
+        return loss
 
-    return step
+    return model, optimizer, compute
 
 
 @dataclass

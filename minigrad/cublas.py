@@ -42,8 +42,8 @@ class Precision(NamedTuple):
     number: Any
 
 
-TF32 = os.environ.get("CUPY_TF32", "0") not in ("", "0")  # as CuPy reads it
-PRECISIONS = {"f": Precision(0, 77 if TF32 else 68, c_float), "d": Precision(1, 70, c_double)}
+PRECISIONS = {"f": Precision(0, 68, c_float), "d": Precision(1, 70, c_double)}
+TF32 = Precision(0, 77, c_float)
 
 
 def on_own_stream(xp: Any) -> bool:
@@ -63,6 +63,13 @@ def are_matrices(a: Array, b: Array) -> bool:
     )
 
 
+@cache
+def precision_of(char: str) -> Precision:
+    """That of a dtype; CuPy, too, reads the variable at the first product."""
+    tf32 = char == "f" and os.environ.get("CUPY_TF32", "0") not in ("", "0")
+    return TF32 if tf32 else PRECISIONS[char]
+
+
 def product(a: Array, b: Array, out: Array | None = None) -> Array:
     """a @ b on the current stream, written into the matrix ``out`` if it is passed.
 
@@ -70,7 +77,7 @@ def product(a: Array, b: Array, out: Array | None = None) -> Array:
     """
     xp = array_module(a)
     rows = a if a.ndim == 2 else a.reshape(1, -1)
-    (n, k), m, precision = rows.shape, b.shape[1], PRECISIONS[a.dtype.char]
+    (n, k), m, precision = rows.shape, b.shape[1], precision_of(a.dtype.char)
     direct = out is not None and out.flags.c_contiguous and out.dtype == a.dtype
     c: Any = out if direct else xp.empty((n, m), a.dtype)
     right, right_by_columns, right_step = columns(b)

@@ -143,13 +143,13 @@ class AsynchronousPipeline(LayerWise):
         engine = self.engine = self.engine or self.begin(work.model)
         parts = list(work.split(self.micro_batches).values())
         receives = [engine.post(part.batch) for part in parts]
-        loss = 0.0
+        losses = []
         for part, receive in zip(parts, receives, strict=True):
-            loss += engine.forward(part, receive)
+            losses.append(engine.forward(part, receive))
             if len(engine.in_flight) > self.behind:
                 engine.backward()
         self.ready = engine.take_back(engine.step - self.delay)
-        engine.end_step(loss)
+        engine.end_step(sum(losses))  # from Python 3.12 on it rounds less than +=
         loss = engine.loss(max(engine.step - 1 - self.late, 0))
         if not math.isfinite(loss):  # on all ranks in the same step
             self.end()

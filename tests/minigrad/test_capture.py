@@ -12,6 +12,7 @@ from hypothesis import example, given
 from minigrad import cublas, nn, ops, recomputed
 from minigrad.capture import Captured
 from minigrad.data import Batch
+from minigrad.device import cuda_problem
 from minigrad.ops.product import product
 from tests.bugs import in_capture
 from tests.bugs.bug import hunt
@@ -27,6 +28,7 @@ else:
     ON_DOUBLE = True
 
 on_double = pytest.mark.skipif(not ON_DOUBLE, reason="cupy is not the double")
+on_gpu = pytest.mark.skipif(cuda_problem() is not None, reason="there is no GPU")
 
 
 @pytest.mark.skipif(ON_DOUBLE, reason="this is the double")
@@ -54,7 +56,7 @@ cases = st.builds(
 )
 
 
-@on_double
+@on_gpu
 @given(cases)
 @example(Case(net="branches", optimizer="adam", schedule="constant", samples=10, batch=4))
 @example(Case(net="convolutional", optimizer="sgd", change="momentum", late=True))
@@ -89,7 +91,7 @@ def matrices(draw):
     return a, b, matrix(n, m) if a.ndim == 2 and draw(st.booleans()) else None
 
 
-@on_double
+@on_gpu
 @given(matrices())
 def test_products_by_cublas_itself(arrays):
     capture_laws.products_are_those_of_cupy(product, *arrays)
@@ -107,7 +109,7 @@ class Watched(nn.Module):
         return y
 
 
-@on_double
+@on_gpu
 def test_what_cannot_be_captured_is_refused():
     rng = np.random.default_rng(0)
     linear = nn.Linear(6, 3, rng=rng)
@@ -131,7 +133,7 @@ def test_without_cublas_one_line_says_so(monkeypatch):
         cublas.library.__wrapped__(cupy)
 
 
-@on_double
+@on_gpu
 def test_steps_that_a_graph_would_not_repeat_are_refused():
     model = nn.Sequential(nn.Linear(6, 5, rng=np.random.default_rng(0)), nn.ReLU())
     batch = Batch(np.ones((4, 6), np.float32), np.zeros(4, np.int64))

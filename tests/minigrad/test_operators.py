@@ -111,7 +111,10 @@ def test_a_tensor_mixes_with_numbers_arrays_and_lists_on_either_side(symbol, oth
         y = f(Tensor(on_device(X)))
         assert type(y) is Tensor
         assert y.dtype == np.float64
-        np.testing.assert_array_equal(y.numpy(), expected)
+        if symbol is operator.pow and testing.DEVICE == "cupy":  # CUDA's power is up to 2 ulps off
+            np.testing.assert_allclose(y.numpy(), expected, 4 * np.finfo(float).eps)
+        else:
+            np.testing.assert_array_equal(y.numpy(), expected)
         testing.gradient_matches_difference(f, on_device(X))
 
 
