@@ -56,7 +56,7 @@ cases = st.builds(
 )
 
 
-@on_gpu
+@on_double
 @given(cases)
 @example(Case(net="branches", optimizer="adam", schedule="constant", samples=10, batch=4))
 @example(Case(net="convolutional", optimizer="sgd", change="momentum", late=True))
@@ -109,7 +109,7 @@ class Watched(nn.Module):
         return y
 
 
-@on_gpu
+@on_double
 def test_what_cannot_be_captured_is_refused():
     rng = np.random.default_rng(0)
     linear = nn.Linear(6, 3, rng=rng)

@@ -34,8 +34,13 @@ LAWS = {
     "other_streams_are_not_captured": {},
     "memory_of_graphs": {},
 }
-# What the double answers otherwise: an error of another type, and a dtype that NumPy's sign does not take.
-OTHERWISE = {"None @ s32", "cp.sign(b)"}
+# What the double answers otherwise: an error of another type, a dtype that NumPy's sign does not take, and
+# whether a result has a base, as CUB's of a whole array has.
+OTHERWISE = {
+    *("None @ s32", "cp.sign(b)", "v64.argmax(axis=0)", "i.argmax(axis=0)", "b.argmax(axis=0)"),
+    *("u8.argmax(axis=0)", "v64.sum(axis=(0,), keepdims=True)", "v64.mean(axis=-1, keepdims=True)"),
+    "i.sum(axis=(0,), keepdims=True)",
+}
 
 pytestmark = needs_double
 

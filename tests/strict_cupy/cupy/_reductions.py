@@ -1,4 +1,4 @@
-"""Reductions, as functions and as methods. A whole array becomes a 0-d array, and the result has C order."""
+"""Reductions, as functions and as methods. A whole array becomes a 0-d array."""
 
 import warnings
 from collections.abc import Callable
@@ -9,6 +9,8 @@ import numpy as np
 from . import _array, _memory
 from ._capture import kernel
 from ._counts import note
+
+SEGMENTED = (np.sum, np.prod, np.max, np.min, np.mean)  # by CUB, where there is a GPU
 
 
 @kernel
@@ -26,11 +28,19 @@ def reduced(function: Callable, x: Any, out: Any, launches: int = 1, **settings:
         warnings.simplefilter("ignore")
         values = function(_memory.read(x), **settings)
     if out is None:
-        return _memory.result(values)
+        return _memory.result(values, "F" if by_columns(function, x, settings["axis"]) else "C")
     if not isinstance(out, _array.ndarray):
         raise TypeError("Output arguments type must be cupy.ndarray")
     _memory.write(out, values)
     return out
+
+
+def by_columns(function: Callable, x: Any, axis: Any) -> bool:
+    """Whether CUB reduces the first axes of an array that lies column by column; its result lies so, too."""
+    if function not in SEGMENTED or axis is None or x.flags.c_contiguous or not x.flags.f_contiguous:
+        return False
+    axes = sorted(i % x.ndim for i in np.atleast_1d(axis))
+    return axes == [*range(len(axes))]
 
 
 def sum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
