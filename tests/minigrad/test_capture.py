@@ -109,7 +109,7 @@ class Watched(nn.Module):
         return y
 
 
-@on_double
+@on_gpu
 def test_what_cannot_be_captured_is_refused():
     rng = np.random.default_rng(0)
     linear = nn.Linear(6, 3, rng=rng)
