@@ -433,7 +433,8 @@ for i, p in enumerate(RANKS):
     rows, least = ways["both, all layers alike"][i]
     print(f"   {p:5} {batch} {ways['model only'][i]:12.4f} {least:8.4f} (Pr = {rows:2})   {linear}")
     pure = [ways["model only"][i], *ways["batch only"][i : i + 1]]
-    assert least <= min(pure), f"{p} ranks: both {least:.4f} s, one way {min(pure):.4f} s"
+    one_way = min(pure)
+    assert least <= one_way * (1 + 1e-12), f"{p} ranks: both {least:.4f} s, one way {one_way:.4f} s"
 at = RANKS.index(512)
 pure, (rows, both), (pr, linear) = (ways[k][at] for k in ways if k != "model only")
 actual = [round(pure, 4), rows, round(both, 4), pr, round(linear, 4)]
