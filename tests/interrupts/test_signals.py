@@ -58,8 +58,8 @@ SWALLOWED = {
 SPAWNS = "\n    signals.uninterrupted(lambda: (time.sleep(1), print('spawned', file=sys.stderr)))"
 REQUEST = """
     from backends.launch.stop_request import StopRequest
-    signals.uninterrupted(time.sleep, 0.5)
-    end = time.monotonic() + 2
+    signals.uninterrupted(lambda: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(0.01)))
+    end = time.monotonic() + 10
     with StopRequest() as request:
         while request.number is None and time.monotonic() < end: time.sleep(0.01)
     print("heard", request.number, file=sys.stderr)
@@ -109,8 +109,11 @@ def test_what_is_uninterrupted_comes_to_its_end(tmp_path):
 
 
 def test_a_signal_just_before_a_request_to_stop_is_heard(tmp_path):
-    assert status(tmp_path, signal.SIGTERM, REQUEST) == (0, "heard 15\n")
-    assert status(tmp_path, signal.SIGTERM, REQUEST, BUGS["not handed on"]) == (0, "heard None\n")
+    nothing = 0  # the number of no signal: the code sends its own one
+    end, words = status(tmp_path, nothing, REQUEST)
+    assert (end, words) == (0, "heard 15\n") or (end == 143 and "nothing was kept" in words), words
+    broken = (status(tmp_path, nothing, REQUEST, BUGS["not handed on"])[1] for _ in range(3))
+    assert any("it did not stop by itself" in words for words in broken)  # unless the request comes too late
 
 
 def ends_with_its_cursor(*change: tuple[str, str]) -> bool:
