@@ -109,7 +109,7 @@ def minigrad_graph(model: nn.Module, x: np.ndarray, y: np.ndarray) -> Step:
 
 
 def torch_step(layers: list[tuple], weights: dict, x: Any, y: Any, device: str, layout: Any = None) -> Step:
-    model, optimizer, compute = torch_network(layers, weights, x, y, device, layout)
+    *_, compute = torch_network(layers, weights, x, y, device, layout)
     return lambda: compute().item()
 
 
@@ -131,15 +131,15 @@ def torch_graph(layers: list[tuple], weights: dict, x: Any, y: Any, layout: Any 
 
 
 class Replay(NamedTuple):
-    """A step as a graph, which does not keep the arrays of ``compute`` alive."""
+    """A step as a graph; it reads arrays that only ``compute`` keeps alive."""
 
     graph: Any
-    loss_value: Any
+    loss: Any
     compute: Callable[[], Any]
 
     def __call__(self) -> float:
         self.graph.replay()
-        return self.loss_value.item()
+        return self.loss.item()
 
 
 def torch_network(

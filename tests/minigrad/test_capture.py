@@ -16,16 +16,9 @@ from minigrad.device import cuda_problem
 from minigrad.ops.product import product
 from tests.bugs import in_capture
 from tests.bugs.bug import hunt
-from tests.double import DOUBLE, needs_double
+from tests.double import DOUBLE, ON_DOUBLE, needs_double
 from tests.minigrad import capture_laws
 from tests.minigrad.capture_laws import CHANGES, LOSSES, NETS, OPTIMIZERS, SCHEDULES, Case
-
-try:
-    from cupy import _counts  # noqa: F401  # pyright: ignore
-except ImportError:
-    ON_DOUBLE = False
-else:
-    ON_DOUBLE = True
 
 on_double = pytest.mark.skipif(not ON_DOUBLE, reason="cupy is not the double")
 on_gpu = pytest.mark.skipif(cuda_problem() is not None, reason="there is no GPU")

@@ -22,15 +22,8 @@ from minigrad.ops.geometry import Geometry
 from minigrad.ops.pool_kernels import max_of_places
 from tests.bugs import in_gpu_calls
 from tests.bugs.bug import hunt
-from tests.double import DOUBLE, needs_double
+from tests.double import DOUBLE, ON_DOUBLE, needs_double
 from tests.minigrad import gpu_laws, kernel_sources
-
-try:
-    from cupy import _counts  # noqa: F401  # pyright: ignore
-except ImportError:
-    ON_DOUBLE = False
-else:
-    ON_DOUBLE = True
 
 on_double = pytest.mark.skipif(not ON_DOUBLE, reason="cupy is not the double")
 shapes = st.tuples(*[st.integers(1, 4)] * 4)

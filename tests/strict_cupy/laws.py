@@ -50,6 +50,15 @@ def at_address(x: Any) -> np.ndarray:
     return np.frombuffer(buffer, x.dtype).reshape(x.shape)
 
 
+def kernels_of_cuda() -> None:
+    """What was measured on a GPU: atomic extrema of doubles, and arrays without axes that share memory."""
+    x = cp.ones(3)
+    cp.maximum.at(x, cp.asarray([0, 1, 2]), cp.asarray([1 + 2.0**-40, np.nan, 2]))
+    assert x.get().tolist() == [1, 1, 2], x
+    number = x.sum()
+    assert cp.shares_memory(number, cp.ones(())) and not cp.shares_memory(number, number.reshape(1))
+
+
 def by_address() -> None:
     """Who looks at the memory sees a kernel's values when its stream was synchronized, and garbage before."""
     with _late.late():

@@ -18,6 +18,7 @@ from tests.double import needs_double
 DOUBLE = Path(__file__).parent
 TWO_DEVICES = {"STRICT_CUPY_DEVICES": "2", "STRICT_CUPY_PEER_ACCESS": "0"}
 LAWS = {
+    "kernels_of_cuda": {},
     "by_address": {},
     "upload_lands_late": {},
     "streams_do_not_wait": {},
@@ -120,6 +121,7 @@ LIKE_NUMPY = {
         'raise TypeError(\n            "Implicit',
         'return self.get()\n        raise TypeError(\n            "Implicit',
     ),
+    "sums of columns are rows": ("_reductions.py", '"F" if by_columns', '"C" if by_columns'),
     "windows have a base": ("lib/stride_tricks.py", "new.base = None", "pass"),
     "numbers have an axis": ("_reductions.py", "raise np.exceptions.AxisError(0, 0)", "pass"),
 }
@@ -132,6 +134,24 @@ def test_a_double_that_is_more_like_numpy_answers_wrongly(bug, tmp_path):
 
 
 BROKEN = {
+    "extrema are as exact as their numbers": (
+        "kernels_of_cuda",
+        "_ufuncs.py",
+        "elif a.dtype == np.float64:",
+        "elif False:",
+    ),
+    "extrema meet NaN": (
+        "kernels_of_cuda",
+        "_ufuncs.py",
+        'ATOMIC = {"maximum": np.fmax',
+        'ATOMIC = {"maximum": np.maximum',
+    ),
+    "arrays without axes have addresses": (
+        "kernels_of_cuda",
+        "_manipulation.py",
+        "if a.ndim == 0 or b.ndim == 0:",
+        "if False:",
+    ),
     "kernels are never late": ("by_address", "_late.py", "_late = _late, True", "_late = _late, False"),
     "every kernel runs the queue": (
         "by_address",
