@@ -1,19 +1,81 @@
-"""Hypothesis profiles: dev (20 examples) by default, ci (30) where CI is set; HYPOTHESIS_PROFILE chooses.
+"""The lanes of the tests, and the surroundings that all tests need.
 
-A shell that starts the tests in the background lets them ignore SIGINT, and with them the commands that they
-start and interrupt; here it is heard again.
+``pytest`` runs the quick lane: the laws, every strategy, real MPI. ``pytest --thorough`` runs every test, on
+three times as many examples, and ``--share 3/20`` only the third of 20 shares of a lane. With
+HYPOTHESIS_PROFILE=short a law draws a third of the quick lane's examples.
+
+Files that take long come first, so that two workers end together: ``tests/seconds.json`` has the seconds of
+each file, and ``python -m tests.times`` writes it.
 """
 
+import json
 import os
 import signal
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+from threadpoolctl import threadpool_limits
 
+SECONDS = Path(__file__).with_name("seconds.json")
+NEW = 1000.0  # seconds of a file that nobody has measured: it is not to come last
 COMMON = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("short", COMMON, max_examples=7)
-settings.register_profile("dev", COMMON, max_examples=20)
-settings.register_profile("ci", COMMON, max_examples=30)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
+EXAMPLES = {"short": 7, "quick": 20, "thorough": 60}
+for name, number in EXAMPLES.items():
+    settings.register_profile(name, COMMON, max_examples=number)
 
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def pytest_addoption(parser):
+    lanes = parser.getgroup("lanes")
+    lanes.addoption("--thorough", action="store_true", help="run every test, on three times as many examples")
+    lanes.addoption("--share", metavar="K/N", help="run the K-th of N shares of the lane's tests")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "thorough: a test that only pytest --thorough runs")
+    profile = os.environ.get("HYPOTHESIS_PROFILE")
+    settings.load_profile(profile or ("thorough" if config.getoption("thorough") else "quick"))
+    hear_signals()
+    # Two workers that compute on two cores: a product on several threads would wait for the other worker.
+    import numpy  # noqa: F401  # whose threads these are
+
+    threadpool_limits(1, "blas")
+
+
+def hear_signals():
+    """Let the commands that the tests start and stop hear every signal.
+
+    A shell that starts the tests in the background lets them ignore SIGINT, and ``nohup`` SIGHUP, and what a
+    process ignores its children ignore, too; what it has a handler for, they do not.
+    """
+    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: None)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what is not of the lane and the share; of the rest the longest files first."""
+    chosen = [
+        item for item in items if config.getoption("thorough") or not item.get_closest_marker("thorough")
+    ]
+    if share := config.getoption("share"):
+        chosen = share_of(chosen, share)
+    left_out = set(items) - set(chosen)
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    seconds = json.loads(SECONDS.read_text(encoding="utf-8")) if SECONDS.exists() else {}
+    root = config.rootpath
+
+    def length(item):
+        return -seconds.get(item.path.relative_to(root).as_posix(), NEW)
+
+    items[:] = sorted(chosen, key=length)  # stable: the tests of a file stay together
+
+
+def share_of(items, share):
+    """The K-th of N shares for ``"K/N"``: of any N tests in a row each is in another one."""
+    k, n = map(int, share.split("/"))
+    if not 1 <= k <= n:
+        raise pytest.UsageError(f"--share {share}: K of K/N is 1 to N")
+    return items[k - 1 :: n]

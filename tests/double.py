@@ -1,5 +1,8 @@
 """The double of CuPy in ``tests/strict_cupy``: whether it stands in CuPy's place, and where it is."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,3 +22,14 @@ DOUBLE = Path(__file__).with_name("strict_cupy")  # the PYTHONPATH of such a pro
 needs_double = pytest.mark.skipif(
     np.lib.NumpyVersion(np.__version__) < "2.0.0", reason="CuPy 14 and its double need NumPy 2"
 )
+
+
+def check_on_double(file: str, config: pytest.Config) -> None:
+    """Assert that the tests of a file pass with the double, in the lane of this run."""
+    lane = ["--thorough"] if config.getoption("thorough") else []
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *lane, file]
+    environment = os.environ | {"PYTHONPATH": str(DOUBLE), "PYTHONDONTWRITEBYTECODE": "1"}
+    if not lane:  # .ci/run draws more there
+        environment["HYPOTHESIS_PROFILE"] = "short"
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0 and " passed" in run.stdout, run.stdout + run.stderr

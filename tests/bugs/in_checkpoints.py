@@ -158,6 +158,7 @@ BUGS = [
         '.step-{step:08}.part"',
         two_runs_in_one_folder_leave_whole_generations,
         "a generation is damaged|both were refused",
+        thorough=True,
     ),
     Bug(
         "a folder is removed under its name, file by file",
@@ -174,6 +175,7 @@ BUGS = [
         '[*(n for n in self.disk.names(self.folder) if n[0] == "." and self.token not in n), *names]',
         two_runs_in_one_folder_leave_whole_generations,
         "there are the steps|both were refused",
+        thorough=True,
     ),
     Bug(
         "a generation is not looked at before it gets its name",
@@ -266,6 +268,7 @@ BUGS = [
         "",
         every_flipped_bit_is_seen,
         "is flipped",
+        thorough=True,
     ),
     Bug(
         "the checksum of the manifest is not compared",

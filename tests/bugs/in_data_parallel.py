@@ -210,7 +210,7 @@ BUGS = [
         "self.segments = self.layout.segments(0)", sharded_trains_like_serial, SERIAL),
     Bug("batch-norm by this rank's variance", "minigrad.ops.batch_norm",
         "(squares + counts * (means - mean) ** 2).sum(axis=0)", "squares.sum(axis=0)",
-        synchronized_batch_norm_is_the_whole_batchs, SERIAL),
+        synchronized_batch_norm_is_the_whole_batchs, SERIAL, thorough=True),
     Bug("batch-norm's gradient by this rank's sums", "minigrad.ops.batch_norm",
         "total, along = xp.sum(xp.stack(gather(xp.stack([total, along]))), axis=0)",
         "gather(xp.stack([total, along]))",

@@ -169,7 +169,7 @@ BUGS = [
         samples_count_once, "after . steps on rank"),
     Bug("workers go on with the parameters that they have", SERVERS, USE,
         "        self.versions = [int(answer[0]) for answer in self.newest_answers()]\n",
-        asynchronous_servers_go_on, DIFFERS),
+        asynchronous_servers_go_on, DIFFERS, thorough=True),
     Bug("workers do not learn the newest version", SERVERS, USE,
         f"        versions = self.versions\n{USE}        self.versions = versions\n",
         asynchronous_servers_go_on, "."),

@@ -9,7 +9,7 @@ COMPRESSOR = "backends.data_parallel.compression.compressor"
 
 BUGS = [
     Bug("each rank counts its samples from 0", BACKEND, "mine = self.shard(batch)",
-        "mine = self.shard(batch).whole()", mask_laws.replicas_drop_like_serial, SERIAL),
+        "mine = self.shard(batch).whole()", mask_laws.replicas_drop_like_serial, SERIAL, thorough=True),
     Bug("each micro-batch counts its samples from 0", BACKEND, "batch = self.batch[share]",
         "batch = self.batch[share].whole()", mask_laws.micro_batches_drop_like_serial, SERIAL),
     Bug("a part of a batch forgets its places", "minigrad.data",

@@ -85,7 +85,7 @@ BUGS = [
         a_failed_rank_ends_the_wait, "rank 0 heard: .*rank 1 has not written"),
     Bug("a refused setting starts the job again", SUPERVISE,
         "        if self.first_end() is not None:\n            return False\n", "",
-        only_crashes_start_again, "refuses a setting"),
+        only_crashes_start_again, "refuses a setting", thorough=True),
     Bug("a signal that asks for an end starts the job again", SUPERVISE,
         "killed = status > 128 and status not in {128 + number for number in SIGNALS}",
         "killed = status > 128",

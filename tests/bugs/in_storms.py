@@ -91,7 +91,7 @@ BUGS = [
         "            for name in generation_names(disk, self.folder)[self.keep - 1 :]:\n"
         "                self.remove(self.folder / name)\n"
         "            self.committed = self.commit(step, part, [json.loads(described), *others])\n",
-        storms_are_survived, "was written and synced, . are to be kept, and it is gone"),
+        storms_are_survived, "was written and synced, . are to be kept, and it is gone", thorough=True),
     Bug("the manifest is written into a folder that has its name already", CHECKPOINTS,
         "        disk.rename(part, self.folder / name)\n",
         "        disk.remove(part / MANIFEST)\n"
@@ -150,7 +150,7 @@ BUGS = [
         storms_are_survived, "has other losses"),
     Bug("a restart forgets what ranks hold of their own", STATE,
         "    backend.set_own_values(values)\n", "",
-        storms_are_survived, "after a recovery, has another state in own"),
+        storms_are_survived, "after a recovery, has another state in own", thorough=True),
     Bug("all ranks restart with the model of rank 0", STATE,
         'own, prefix = ranks[comm.rank], f"rank-{comm.rank}/"', 'own, prefix = ranks[0], "rank-0/"',
         storms_are_survived, "rank 1 at step ., after a recovery, has another state"),

@@ -351,11 +351,35 @@ def no_rank_reads_half_of_a_description() -> None:
 
 
 class FailingDisk(RecordedDisk):
-    """A disk that fails once in each ``call`` about a file of that name, until it is mended."""
+    """A disk that fails once in each ``call`` about a file of that name, until it is mended.
 
-    def __init__(self, call: str, name: str, error: Exception):
+    Its clock stands still while several ranks write; when one is left, that has waited too long at each look.
+    """
+
+    def __init__(self, call: str, name: str, error: Exception, ranks: int):
         super().__init__()
         self.call, self.name_of_file, self.error, self.mended = call, name, error, False
+        self.ranks, self.begun, self.ended, self.clock = ranks, 0, 0, 0.0
+        self.lock = threading.Lock()
+
+    def start(self, job: Callable[[], None], meanwhile: Callable[[], object]) -> Callable[[], None]:
+        with self.lock:
+            self.begun += 1
+
+        def counted() -> None:
+            try:
+                job()
+            finally:
+                with self.lock:
+                    self.ended += 1
+
+        return super().start(counted, meanwhile)
+
+    def now(self) -> float:
+        with self.lock:
+            if self.begun % self.ranks == 0 and self.begun - self.ended == 1:
+                self.clock += checkpoints.TIMEOUT + 1
+            return self.clock
 
     def fail(self, call: str, path: Path) -> None:
         if not self.mended and call == self.call and path.match(self.name_of_file):
@@ -370,7 +394,7 @@ class FailingDisk(RecordedDisk):
         super().remove_folder(folder)
 
 
-def saves_on_a_failing_disk(disk: FailingDisk, ranks: int) -> tuple[list[str], list[str]]:
+def saves_on_a_failing_disk(disk: FailingDisk) -> tuple[list[str], list[str]]:
     """Three steps, of which only the last one's disk is mended: rank 0's errors, and the names in the end.
 
     Each error with the names that are in the folder then.
@@ -389,8 +413,7 @@ def saves_on_a_failing_disk(disk: FailingDisk, ranks: int) -> tuple[list[str], l
                     problems.append(f"{error} {disk.names(FOLDER)}")
             barrier(comm)
 
-    with patch.object(checkpoints, "TIMEOUT", 5.0):
-        run_ranks(ranks, work)
+    run_ranks(disk.ranks, work)
     return problems, disk.names(FOLDER)
 
 
@@ -402,7 +425,7 @@ def a_write_that_fails_says_why_and_leaves_nothing() -> None:
         (2, "rank-1.safetensors", "rank 1 cannot write its part: "),
         (2, "manifest.json", ""),
     ):
-        problems, names = saves_on_a_failing_disk(FailingDisk("write", name, full), ranks)
+        problems, names = saves_on_a_failing_disk(FailingDisk("write", name, full, ranks))
         assert problems == [
             f"the checkpoint of step {step} cannot be written to {FOLDER}: {why}No space left on device []"
             for step in STEPS[:-1]
@@ -413,7 +436,7 @@ def a_write_that_fails_says_why_and_leaves_nothing() -> None:
 def a_generation_that_cannot_be_removed_is_no_failed_write() -> None:
     """The newest one is whole, and the message is about the older one."""
     busy = OSError(errno.EBUSY, os.strerror(errno.EBUSY))
-    problems, names = saves_on_a_failing_disk(FailingDisk("remove_folder", ".step-*.removed", busy), 1)
+    problems, names = saves_on_a_failing_disk(FailingDisk("remove_folder", ".step-*.removed", busy, 1))
     (problem,) = problems
     assert problem.startswith(f"an older checkpoint cannot be removed from {FOLDER}: {busy.strerror}"), (
         problem
@@ -423,8 +446,8 @@ def a_generation_that_cannot_be_removed_is_no_failed_write() -> None:
 
 def no_error_of_the_writer_is_lost() -> None:
     """Nor one that is no OSError."""
-    disk = FailingDisk("write", "manifest.json", MemoryError("no memory"))
-    problems, _ = saves_on_a_failing_disk(disk, 1)
+    disk = FailingDisk("write", "manifest.json", MemoryError("no memory"), 1)
+    problems, _ = saves_on_a_failing_disk(disk)
     assert [problem.partition(" [")[0] for problem in problems] == ["no memory"] * 2, problems
 
 

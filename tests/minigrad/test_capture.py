@@ -1,9 +1,5 @@
 """Captured steps on the double of CuPy; without it one test runs this file there."""
 
-import os
-import subprocess
-import sys
-
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -16,7 +12,7 @@ from minigrad.device import cuda_problem
 from minigrad.ops.product import product
 from tests.bugs import in_capture
 from tests.bugs.bug import hunt
-from tests.double import DOUBLE, ON_DOUBLE, needs_double
+from tests.double import ON_DOUBLE, check_on_double, needs_double
 from tests.minigrad import capture_laws
 from tests.minigrad.capture_laws import CHANGES, LOSSES, NETS, OPTIMIZERS, SCHEDULES, Case
 
@@ -26,11 +22,8 @@ on_gpu = pytest.mark.skipif(cuda_problem() is not None, reason="there is no GPU"
 
 @pytest.mark.skipif(ON_DOUBLE, reason="this is the double")
 @needs_double
-def test_this_file_on_the_double():
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", __file__]
-    environment = os.environ | {"PYTHONPATH": str(DOUBLE), "PYTHONDONTWRITEBYTECODE": "1"}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0 and " passed" in run.stdout, run.stdout + run.stderr
+def test_this_file_on_the_double(pytestconfig):
+    check_on_double(__file__, pytestconfig)
 
 
 cases = st.builds(

@@ -3,9 +3,6 @@
 import inspect
 import itertools
 import math
-import os
-import subprocess
-import sys
 from functools import cache, partial
 
 import hypothesis.strategies as st
@@ -22,7 +19,7 @@ from minigrad.ops.geometry import Geometry
 from minigrad.ops.pool_kernels import max_of_places
 from tests.bugs import in_gpu_calls
 from tests.bugs.bug import hunt
-from tests.double import DOUBLE, ON_DOUBLE, needs_double
+from tests.double import ON_DOUBLE, check_on_double, needs_double
 from tests.minigrad import gpu_laws, kernel_sources
 
 on_double = pytest.mark.skipif(not ON_DOUBLE, reason="cupy is not the double")
@@ -31,11 +28,8 @@ shapes = st.tuples(*[st.integers(1, 4)] * 4)
 
 @pytest.mark.skipif(ON_DOUBLE, reason="this is the double")
 @needs_double
-def test_this_file_on_the_double():
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", __file__]
-    environment = os.environ | {"PYTHONPATH": str(DOUBLE), "PYTHONDONTWRITEBYTECODE": "1"}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0 and " passed" in run.stdout, run.stdout + run.stderr
+def test_this_file_on_the_double(pytestconfig):
+    check_on_double(__file__, pytestconfig)
 
 
 def sgd(parameters):

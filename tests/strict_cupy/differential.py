@@ -44,25 +44,36 @@ def recorded() -> dict[str, Any]:
     return json.loads(gzip.decompress(ANSWERS.read_bytes()))
 
 
-def device_arrays() -> dict[str, Any]:
-    """Arrays of all ranks and orders: m32 is a float32 matrix, m32T its transpose, q32L has channels last."""
-    rng = np.random.default_rng(0)
-    arrays = {
-        name + dtype[5:]: cp.asarray(rng.integers(1, 9, shape).astype(dtype))
-        for name, shape in SHAPES.items()
-        for dtype in ("float32", "float64")
-    }
-    for name in ("m32", "t64", "q32"):
-        arrays[name + "T"] = arrays[name].T
-    arrays["q32L"] = cp.ascontiguousarray(arrays["q32"].transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-    arrays["t32g"], arrays["m64r"] = arrays["t32"][:, ::2, 1:], arrays["m64"][::-1, ::-1]
-    arrays["i"], arrays["b"] = (
-        cp.asarray(np.array([0, 2, 1, 1])),
-        cp.asarray(np.array([True, False, True, True])),
-    )
-    arrays["u8"] = cp.asarray(np.arange(8, dtype=np.uint8))
-    arrays["i32"] = cp.asarray(np.array([3, 1, 2, 0], np.int32))
-    return arrays
+rng = np.random.default_rng(0)
+VALUES = {
+    name + dtype[5:]: rng.integers(1, 9, shape).astype(dtype)
+    for name, shape in SHAPES.items()
+    for dtype in ("float32", "float64")
+} | {
+    "i": np.array([0, 2, 1, 1]),
+    "b": np.array([True, False, True, True]),
+    "u8": np.arange(8, dtype=np.uint8),
+    "i32": np.array([3, 1, 2, 0], np.int32),
+}
+VIEWS = {
+    **{name + "T": lambda arrays, name=name: arrays[name].T for name in ("m32", "t64", "q32")},
+    "q32L": lambda arrays: cp.ascontiguousarray(arrays["q32"].transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2),
+    "t32g": lambda arrays: arrays["t32"][:, ::2, 1:],
+    "m64r": lambda arrays: arrays["m64"][::-1, ::-1],
+}
+
+
+class DeviceArrays(dict[str, Any]):
+    """Arrays of all ranks and orders: m32 is a float32 matrix, m32T its transpose, q32L has channels last.
+
+    Each is made when it is first asked for, as an expression uses two of them.
+    """
+
+    def __missing__(self, name: str) -> Any:
+        if name not in VALUES.keys() | VIEWS.keys():
+            raise KeyError(name)
+        self[name] = cp.asarray(VALUES[name]) if name in VALUES else VIEWS[name](self)
+        return self[name]
 
 
 def describe(x: Any) -> Any:
@@ -77,16 +88,16 @@ def describe(x: Any) -> Any:
 
 
 def answer(expression: str) -> Any:
-    arrays = device_arrays()
-    names = {**arrays, **HOST, "A": arrays, "np": np, "cp": cp, "math": math}
+    arrays = DeviceArrays()
+    known = {**HOST, "A": arrays, "np": np, "cp": cp, "math": math}
     statement = re.fullmatch(r"\[(\w+)\] (.*)", expression)
     try:
         with np.errstate(all="ignore"):
             if statement is None:
-                return describe(eval(expression, names))
-            names["a"] = arrays[statement[1]].copy()
-            exec(statement[2], names)
-            return describe(names["a"])
+                return describe(eval(expression, known, arrays))
+            arrays["a"] = arrays[statement[1]].copy()
+            exec(statement[2], known, arrays)
+            return describe(arrays["a"])
     except Exception as error:
         return type(error).__name__
 

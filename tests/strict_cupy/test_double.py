@@ -322,4 +322,4 @@ if sys.version_info[:3] <= (3, 11, 7):  # later ones count the depth of each tre
 def test_a_law_catches(bug, tmp_path):
     law, *change = BROKEN[bug]
     with pytest.raises(AssertionError, match="Error"):
-        run(with_bug(tmp_path, *change), "laws.py", law, **LAWS[law])
+        run(with_bug(tmp_path, *change), "laws.py", law, "hunt", **LAWS[law])
