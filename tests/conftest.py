@@ -13,6 +13,7 @@ import os
 import signal
 from pathlib import Path
 
+import numpy  # noqa: F401  # loads the BLAS whose threads are limited
 import pytest
 from hypothesis import HealthCheck, settings
 from threadpoolctl import threadpool_limits
@@ -36,23 +37,26 @@ def pytest_configure(config):
     profile = os.environ.get("HYPOTHESIS_PROFILE")
     settings.load_profile(profile or ("thorough" if config.getoption("thorough") else "quick"))
     hear_signals()
-    # Two workers that compute on two cores: a product on several threads would wait for the other worker.
-    import numpy  # noqa: F401  # whose threads these are
-
+    # Else each command that the tests start would compile the whole of minigrad.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # Two workers compute on two cores: a product on several threads would wait for the other worker.
     threadpool_limits(1, "blas")
 
 
 def hear_signals():
     """Let the commands that the tests start and stop hear every signal.
 
-    A shell that starts the tests in the background lets them ignore SIGINT, and ``nohup`` SIGHUP, and what a
-    process ignores its children ignore, too; what it has a handler for, they do not.
+    A shell that starts the tests in the background lets them ignore SIGINT, and ``nohup`` SIGHUP; what a
+    process ignores, its children ignore, too, and what it has a handler for they do not.
     """
-    for number in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+    by_python = {signal.Signals.__members__.get(name) for name in ("SIGPIPE", "SIGXFSZ")}
+    for number in signal.valid_signals() - by_python:
         if signal.getsignal(number) == signal.SIG_IGN:
-            signal.signal(number, lambda number, frame: None)
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else pass_over)
+
+
+def pass_over(number, frame):
+    """Do what ignoring a signal does."""
 
 
 def pytest_collection_modifyitems(config, items):

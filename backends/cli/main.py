@@ -95,11 +95,11 @@ def train(
     check_writable(trace, "--trace")
     if trace is not None:  # its picture is what it is for
         check_drawing()
-    undrawable = drawing_problem()
     checked = parallel.check(lambda comm: parallel.backend_on(comm, config.batch or MOST_SAMPLES))
     checkpoints.check(checked, config.config())
     console = new_console()
     if checked is not None:
+        undrawable = drawing_problem()
         notes = [
             *config.notes(),
             *([] if undrawable is None else [f"note: no curves are drawn: {undrawable}"]),
@@ -112,7 +112,7 @@ def train(
         files, curves = RunFolder(comm, config.net), Curves()
 
         def save(metrics: dict[str, Any]) -> None:
-            if files.path is not None and undrawable is None:
+            if files.path is not None and drawing_problem() is None:
                 curves.redraw(metrics, files.path / CURVES)
 
         append = files.append if comm.rank == 0 else lambda records: None
@@ -138,7 +138,7 @@ def train(
             folder = files.write(metrics)
             if json is not None:
                 write_json(json, metrics)
-            picture = None if undrawable is not None else folder / CURVES
+            picture = folder / CURVES if drawing_problem() is None else None
             if picture is not None:
                 draw_curves(metrics, picture)
             model.save(folder / MODEL, net=config.net, dtype=config.dtype, dataset=config.dataset)

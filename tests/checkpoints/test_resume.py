@@ -182,7 +182,7 @@ def test_every_schedule_resumes_with_the_same_bits(schedule):
     goes_on_with_the_same_bits(pipeline(2, schedule, 4), build, OPTIMIZERS["adam"], batches_of([8, 7, 8]), 2)
 
 
-@settings(max_examples=settings().max_examples * 4)  # 240 pairs where CI is set
+@settings(max_examples=settings().max_examples * 4)  # 240 pairs in the thorough lane
 @given(
     build=st.sampled_from([mlp, images, dense]),
     optimizer=st.sampled_from(sorted(OPTIMIZERS)),

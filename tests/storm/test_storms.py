@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.data_parallel import DataParallel, LocalSGD
@@ -17,17 +17,17 @@ from backends.storm.job import STRATEGIES, Job
 from backends.storm.storm import Report, Storm
 from tests.storm.storm_laws import no_smaller_part_fails, same_seed_same_trace, storms_are_safe_and_live
 
-CHUNK = 50
-SEEDS = 1000 if settings().max_examples >= 60 else 200
+FIRST, CHUNK = 60, 50
+MORE = [pytest.param(first, marks=pytest.mark.thorough) for first in range(FIRST + CHUNK, 1000, CHUNK)]
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("first", [FIRST, *MORE])
 def test_storms_are_safe_and_live(first):
     storms_are_safe_and_live(range(first, first + CHUNK))
 
 
 def test_every_fault_and_every_strategy_is_met_and_some_ranks_are_killed_as_they_load():
-    reports = storms_are_safe_and_live(range(60))
+    reports = storms_are_safe_and_live(range(FIRST))
     assert sum((report.faults for report in reports), Counter()).keys() == KINDS.keys()
     assert {report.storm.job.strategy for report in reports} == STRATEGIES.keys()
     deaths = [life for report in reports for life in report.lives if life.end == "killed"]
