@@ -8,6 +8,7 @@ Files that take long come first, so that two workers end together: ``tests/secon
 each file, and ``python -m tests.times`` writes it.
 """
 
+import gc
 import json
 import os
 import signal
@@ -75,6 +76,15 @@ def pytest_collection_modifyitems(config, items):
         return -seconds.get(item.path.relative_to(root).as_posix(), NEW)
 
     items[:] = sorted(chosen, key=length)  # stable: the tests of a file stay together
+
+
+def pytest_collection_finish():
+    """Leave what is there before the first test out of Python's searches for unused objects.
+
+    They take less time then, and come more often: a worker keeps no garbage of hundreds of tests.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def share_of(items, share):

@@ -10,7 +10,7 @@ from functools import cache
 from time import perf_counter
 from typing import NamedTuple
 
-from tests.bugs.world import Changes, World
+from tests.bugs.world import Changes, World, world_without_bugs
 
 Law = Callable[[], None]
 """Returns where all is right, and raises where it is not; at the top of one of this folder's modules."""
@@ -78,12 +78,6 @@ def green(law: Law) -> float:
     except Exception as error:
         raise Escaped(f"{law.__name__} is red without any bug: {words_of(error)}") from error
     return perf_counter() - start
-
-
-@cache
-def world_without_bugs() -> World:
-    """One world for all laws, as each module takes a while to load."""
-    return World()
 
 
 def words_of(error: BaseException) -> str:
