@@ -35,7 +35,8 @@ from minigrad.data import Batch
 from minigrad.models import NETS
 
 counts = {}
-for name, net in NETS.items():
+for name in sys.argv[1:] or NETS:
+    net = NETS[name]
     rng = np.random.default_rng(0)
     model, backend = net.build(rng).to(device="cupy"), Serial()
     digits = Batch(rng.normal(size=(64, 1, 28, 28)), rng.integers(0, 10, 64))
@@ -51,11 +52,16 @@ json.dump(counts, sys.stdout)
 """
 
 
-def launches() -> dict[str, dict[str, int]]:
-    """The counts of one step with SGD and momentum, by network and kind."""
+def launches(*nets: str) -> dict[str, dict[str, int]]:
+    """The counts of one step with SGD and momentum, by network and kind; of all networks if none is named."""
     environment = {**os.environ, "PYTHONPATH": f"{DOUBLE}{os.pathsep}{ROOT}", "MINIGRAD_DEVICE": "cupy"}
     run = subprocess.run(
-        [sys.executable, "-c", STEP], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", STEP, *nets],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     if run.returncode:
         raise RuntimeError(run.stderr)

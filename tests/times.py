@@ -1,6 +1,6 @@
 """Where the time of a test run goes: ``python -m tests.times``, followed by any arguments of pytest.
 
-It prints a table by folder: how long its tests took, the CPU time of the workers and of the commands that they
+It prints a table by folder: how long its tests took, the CPU time of workers and of the commands that they
 started, how many these were, and how long a worker waited for something else than a processor. A second table
 has the CPU time of a process that starts and does nothing. Without arguments the seconds of each file go to
 ``tests/seconds.json``, by which ``conftest`` orders the files.
@@ -69,7 +69,7 @@ def pytest_configure() -> None:
     sys.addaudithook(lambda event, facts: COMMANDS.append(facts[0]) if event == "subprocess.Popen" else None)
 
 
-def noted(name: str):
+def recorded(name: str):
     """Append the times of what runs meanwhile to this worker's file."""
     start = Times.now()
     result = yield
@@ -81,17 +81,17 @@ def noted(name: str):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item):
-    return (yield from noted(item.nodeid))
+    return (yield from recorded(item.nodeid))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item):
-    return (yield from noted(item.nodeid))
+    return (yield from recorded(item.nodeid))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None):
-    return (yield from noted(item.nodeid if nextitem is not None else END))
+    return (yield from recorded(item.nodeid if nextitem is not None else END))
 
 
 Measured = list[tuple[str, Times]]

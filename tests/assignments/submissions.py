@@ -2,12 +2,17 @@
 
 import types
 from collections.abc import Container, Iterable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
-from minigrad_course.grading import Assignment, find_assignment
+from hypothesis import settings
+from minigrad_course.grading import Assignment, Task, find_assignment
 from minigrad_course.grading.counterexample import counterexample
 from minigrad_course.grading.static_check import check
+
+FEW = max(5, settings().max_examples // 4)  # cases of a task that a mistake does not touch
+SHARE = min(1.0, settings().max_examples / 60)  # of a task's cases: all of them in the thorough lane
 
 
 def submission(file: str, *changes: tuple[str, str]) -> types.ModuleType:
@@ -20,18 +25,33 @@ def submission(file: str, *changes: tuple[str, str]) -> types.ModuleType:
         if text.count(right) != 1:
             raise LookupError(f"{file} holds {text.count(right)} times {right!r}: move the mistake along")
         text = text.replace(right, wrong)
-    starter = find_assignment(file.removeprefix("solved_").removesuffix(".py")).starter.read_text()
-    if (violation := check(text, starter)) is not None:
+    if (violation := check(text, starter(file.removeprefix("solved_").removesuffix(".py")))) is not None:
         raise LookupError(f"{file} would not be run: {violation}")
     module = types.ModuleType(file.removesuffix(".py"))
     exec(compile(text, file, "exec"), module.__dict__)
     return module
 
 
+@cache
+def starter(short: str) -> str:
+    return find_assignment(short).starter.read_text()
+
+
+def some_cases(task: Task) -> int:
+    """How many of the task's cases are tried on what is right."""
+    return max(FEW, int(SHARE * task.examples))
+
+
 def faults(assignment: Assignment, submission: object, few: Container[str] = ()) -> dict[str, str]:
-    """What is said of each task that is lost, by its name; of the tasks in ``few`` some cases will do."""
+    """What is said of each task that is lost, by its name.
+
+    A task in ``few`` is tried on FEW cases, and the first of them that fails counts. Of any other task it is
+    the smallest.
+    """
     results = {
-        task.name: counterexample(task, submission, 0, 10 if task.name in few else None)
+        task.name: counterexample(task, submission, 0, FEW, shrink=False)
+        if task.name in few
+        else counterexample(task, submission)
         for task in assignment.tasks
     }
     return {name: words for name, words in results.items() if words is not None}
@@ -42,7 +62,7 @@ JUNK = (None, 3, "x", [1.0], np.nan, np.zeros(2, complex), np.array([None]), np.
 
 def refused(assignment: Assignment) -> bool:
     """Whether the wrong answer of each task, which the tasks bring along, is refused."""
-    return all(counterexample(task, task.broken) for task in assignment.tasks)
+    return all(counterexample(task, task.broken, shrink=False) for task in assignment.tasks)
 
 
 def costs(

@@ -4,8 +4,9 @@ import ast
 
 import pytest
 from minigrad_course.grading.assignment import find_assignments, load_file
+from minigrad_course.grading.counterexample import counterexample
 
-from tests.assignments.submissions import faults, refused, submission
+from tests.assignments.submissions import faults, refused, some_cases, submission
 
 ASSIGNMENTS = {one.name.partition("_")[0]: one for one in find_assignments()}
 
@@ -23,12 +24,17 @@ def test_each_has_100_points():
     assert ASSIGNMENTS and {one.points for one in ASSIGNMENTS.values()} == {100}
 
 
+def scores_all_points(assignment, submission):
+    words = {t.name: counterexample(t, submission, examples=some_cases(t)) for t in assignment.tasks}
+    assert not any(words.values()), words
+
+
 def test_the_librarys_answers_score_all_points(assignment):
-    assert faults(assignment, load_file(assignment.answers, f"answers_of_{short(assignment)}")) == {}
+    scores_all_points(assignment, load_file(assignment.answers, f"answers_of_{short(assignment)}"))
 
 
 def test_a_student_who_follows_the_text_scores_all_points(assignment):
-    assert faults(assignment, submission(f"solved_{short(assignment)}.py")) == {}
+    scores_all_points(assignment, submission(f"solved_{short(assignment)}.py"))
 
 
 def test_the_starter_scores_nothing_and_says_what_to_write(assignment):

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -32,13 +33,20 @@ def lines_of(text):
     return [line for line in lines if len(line) > 8 and not line.startswith(("from ", "import ", "@", "#"))]
 
 
+@cache
 def definitions(text):
     """The bodies of the functions of a program, without docstrings and layout, if they are long enough."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef):
-            body = "\n".join(ast.unparse(x) for x in node.body if not is_docstring(x))
-            if len(body) > 60 and len(lines_of(body)) > 1:
-                yield body
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+    bodies = ["\n".join(ast.unparse(x) for x in node.body if not is_docstring(x)) for node in functions]
+    return {body for body in bodies if len(body) > 60 and len(lines_of(body)) > 1}
+
+
+@cache
+def imports(text):
+    """Level and name of each module that a program imports."""
+    nodes = list(ast.walk(ast.parse(text)))
+    names = {(0, alias.name) for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return names | {(node.level, node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
 
 
 def is_docstring(node):
@@ -64,7 +72,7 @@ def secrets():
 def public():
     """The bodies of the functions that students are meant to read: of lessons and starters."""
     files = [*(ROOT / "lessons").glob("[0-9]*/lesson.py"), *FOLDER.glob("*/submission.py")]
-    return {body for file in files for body in definitions(file.read_text())}
+    return set().union(*(definitions(file.read_text()) for file in files))
 
 
 # The laws of a tree
@@ -73,7 +81,7 @@ def public():
 def holds_no_answer(tree):
     """No function of an answer, under any name, and no paragraph of the notes, in any file of the lessons."""
     programs, notes = secrets()
-    bodies = {body for text in programs for body in definitions(text)} - public()
+    bodies = set().union(*map(definitions, programs)) - public()
     paragraphs = {line for text in notes for line in lines_of(text) if len(line) > 60}
     for file in (file for file in (tree / "lessons").rglob("*") if file.is_file()):
         try:
@@ -82,7 +90,7 @@ def holds_no_answer(tree):
             continue
         shared = paragraphs & set(lines_of(text))
         if file.suffix == ".py":
-            shared |= bodies & set(definitions(text))
+            shared |= bodies & definitions(text)
         assert not shared, f"{file.relative_to(tree)} holds {min(shared)!r}"
 
 
@@ -90,22 +98,16 @@ def imports_what_it_holds(tree):
     """Each module of the project, each sibling, and each file that a program loads by its name, is in it."""
     for file in tree.rglob("*.py"):
         text = file.read_text()
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                package = ".".join(file.relative_to(tree).parts[: -node.level]) if node.level else ""
-                names = [".".join(filter(None, (package, node.module)))]
-            else:
-                continue
-            for name in names:
-                path = Path(*name.split("."))
-                within = name.split(".")[0] in PACKAGES
-                sibling = (ROOT / file.relative_to(tree)).parent / path.with_suffix(".py")
-                if within or (sibling.is_file() and name not in sys.stdlib_module_names):
-                    top = tree / "lessons" if name.startswith("minigrad_course") else tree
-                    base = top / path if within else file.parent / path
-                    assert base.is_dir() or base.with_suffix(".py").is_file(), f"{file}: {name}"
+        for level, module in imports(text):
+            package = ".".join(file.relative_to(tree).parts[:-level]) if level else ""
+            name = ".".join(filter(None, (package, module)))
+            path = Path(*name.split("."))
+            within = name.split(".")[0] in PACKAGES
+            sibling = (ROOT / file.relative_to(tree)).parent / path.with_suffix(".py")
+            if within or (sibling.is_file() and name not in sys.stdlib_module_names):
+                top = tree / "lessons" if name.startswith("minigrad_course") else tree
+                base = top / path if within else file.parent / path
+                assert base.is_dir() or base.with_suffix(".py").is_file(), f"{file}: {name}"
         for name in re.findall(r'load_file\(\S+ / "(\w+\.py)"', text):
             if "assignments" in file.parts:
                 assert (file.parent / name).is_file(), f"{file}: {name}"

@@ -1,10 +1,14 @@
-"""A toy assignment in a temporary folder, and its grading in processes of their own."""
+"""A toy assignment in a temporary folder, and its grading: in processes of their own, or by a search here."""
 
 import sys
 
 import pytest
 from minigrad_course.grading import find_assignment
-from minigrad_course.grading.grade import SubmissionFile, grade
+from minigrad_course.grading.counterexample import counterexample
+from minigrad_course.grading.grade import MEBIBYTES, SubmissionFile, grade, printable
+from minigrad_course.grading.judge import definitions
+from minigrad_course.grading.submission import Submission, WorkerPool
+from minigrad_course.grading.worker import WorkerSettings
 
 from backends.__main__ import main
 
@@ -97,16 +101,36 @@ def toys(tmp_path):
 
 @pytest.fixture
 def graded(toys, tmp_path):
-    """Grades the text of a submission."""
+    """Grades the text of a submission: all tasks, or one."""
 
-    def graded(text, **settings):
+    def graded(text, task=None, **settings):
         file = tmp_path / "mine.py"
         file.write_text(text)
-        return grade(
-            find_assignment("a1", toys), SubmissionFile.read(file), **{"task_seconds": 20, **settings}
-        )
+        toy = find_assignment("a1", toys)
+        toy = toy if task is None else toy.only(task)
+        return grade(toy, SubmissionFile.read(file), **{"task_seconds": 20, **settings})
 
     return graded
+
+
+@pytest.fixture(scope="session")
+def workers():
+    """The processes that run submissions, of a judge that is this process."""
+    pool = WorkerPool(WorkerSettings(MEBIBYTES // 2, 20, [], []))
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def judged(toys, workers):
+    """What is said of a task by a judge that is this process: None where the submission is right."""
+
+    def judged(text, task):
+        (task,) = find_assignment("a1", toys).only(task).tasks
+        words = counterexample(task, Submission(workers, text, "mine.py", definitions(STARTER), {}))
+        return None if words is None else printable(words)
+
+    return judged
 
 
 @pytest.fixture

@@ -22,18 +22,12 @@ WRONG = TOTAL.replace("return x +", "return 2 * x +") + DOUBLE
 # Points
 
 
-def test_the_starter_scores_nothing_and_a_right_answer_all(graded):
-    report = graded(STARTER)
-    assert scores(report) == [0, 0] and report.score == 0
-    assert messages(report)[0] == (
-        "1 ranks, 1 elements: not written yet (NotImplementedError: task 1) (line 3 of mine.py)"
-    )
-    report = graded(TOTAL + DOUBLE)
-    assert scores(report) == [60, 40] and report.score == 100 and messages(report) == ["", ""]
+def test_the_starter_is_told_what_is_not_written(judged):
+    words = "1 ranks, 1 elements: not written yet (NotImplementedError: task 1) (line 3 of mine.py)"
+    assert judged(STARTER, "total") == words
 
 
-def test_the_librarys_answers_pass_as_answers_and_not_as_a_submission(graded):
-    assert scores(graded(ANSWERS, answers=True)) == [60, 40]
+def test_the_librarys_answers_do_not_pass_as_a_submission(graded):
     report = graded(ANSWERS)
     assert report.score == 0 and "line 1 imports backends.comm.collectives; import what" in report.refused
 
@@ -53,18 +47,13 @@ def test_a_refusal_is_told_once_wherever_it_is_read(graded):
     assert {case[0].get("message") for case in ElementTree.fromstring(as_junit(report))} == {report.refused}
 
 
-def test_a_wrong_answer_is_told_its_smallest_case(graded):
-    report = graded(WRONG)
-    assert scores(report) == [0, 40]
-    assert messages(report) == ["1 ranks, 1 elements: rank 0 has 2 in element 0, not 1", ""]
-
-
 def test_the_same_seed_is_the_same_report_and_another_seed_other_cases(graded):
     """Printing the cases shows which they were; ranks take the same turns, so their lines come in order."""
-    text = TOTAL.replace("):", "):\n    print(comm.rank, x, flush=True)", 1) + "def double(x): return x\n"
+    text = TOTAL.replace("):", "):\n    print(comm.rank, x, flush=True)", 1)
+    text = text.replace("return x +", "if len(x) == 3: 1 / 0\n    return x +")
 
     def of(seed):
-        report = graded(text.replace("return x +", "if len(x) == 3: 1 / 0\n    return x +"), seed=seed)
+        report = graded(text, "total", seed=seed)
         untimed_results = tuple(replace(r, seconds=0.0) for r in report.results)
         untimed = replace(report, seconds=0.0, results=untimed_results)
         return [as_text(untimed, kind) for kind in ("json", "junit", "gradescope")]
@@ -78,8 +67,8 @@ def test_a_check_that_lets_all_pass_is_found_out(graded, toys):
     """Then nobody gets points for it, and it is the grader that is blamed."""
     text = TASKS.replace("total=lambda comm, x: x)", "total=lambda comm, x: naive_allreduce(comm, x))")
     (toys / "a1_toy" / "tasks.py").write_text(text)
-    report = graded(TOTAL + DOUBLE)
-    assert scores(report) == [0, 40] and messages(report)[0].startswith("the grader: its own wrong answer")
+    report = graded(TOTAL, "total")
+    assert scores(report) == [0] and messages(report)[0].startswith("the grader: its own wrong answer")
 
 
 def test_all_tasks_together_have_a_bound(graded):
@@ -96,7 +85,8 @@ def test_the_file_that_is_named_is_the_file_that_is_graded(toys, tmp_path):
     file.write_text(TOTAL + DOUBLE)
     read = SubmissionFile.read(file)
     file.write_text("1 / 0")
-    assert grade(find_assignment("a1", toys), read, task_seconds=20).score == 100
+    report = grade(find_assignment("a1", toys), read, task_seconds=20)
+    assert scores(report) == [60, 40] and report.score == 100 and messages(report) == ["", ""]
     assert SubmissionFile.read(file).digest != read.digest and len(read.digest) == 64
 
 
@@ -190,6 +180,7 @@ def test_the_schema_tells_what_gradescope_takes():
 
 def test_the_reports_say_the_same_in_every_format(graded):
     report = graded("print('here', chr(0))\n" + WRONG)
+    assert messages(report) == ["1 ranks, 1 elements: rank 0 has 2 in element 0, not 1", ""]
     result = json.loads(as_text(report, "gradescope"))
     assert is_gradescope(result) and result["output_format"] == "text"  # it would be HTML otherwise
     assert result["score"] == sum(test["score"] for test in result["tests"]) == report.score == 40

@@ -58,11 +58,10 @@ def test_neither_seed_nor_right_results_are_in_the_submissions_process(graded, t
         )
     )
     text = SEARCH + TOTAL.replace("    return x +", "    look()\n    return x +") + DOUBLE
-    report = graded(
-        text, seed=SEED, answers=True, task_seconds=60, mebibytes=3000
-    )  # it may import what it likes
+    limits = {"task_seconds": 60, "mebibytes": 3000}
+    report = graded(text, "total", seed=SEED, answers=True, **limits)  # it may import what it likes
     output = report.results[0].output
-    assert scores(report) == [0, 40]
+    assert scores(report) == [0]
     looked = re.findall(r"looked at (\d+) and found (.*)", output)
     assert looked and all(int(count) > 5000 and actual == "[] [] []" for count, actual in looked), output
 
@@ -74,7 +73,7 @@ def test_a_right_number_that_is_there_is_found(graded):
         + f"kept = {{'a': [{SECRET}]}}\n"
         + TOTAL.replace("    return x +", "    look()\n    return 2 * x +")
     )
-    report = graded(text + DOUBLE, answers=True, task_seconds=60, mebibytes=3000)
+    report = graded(text + DOUBLE, "total", answers=True, task_seconds=60, mebibytes=3000)
     assert "and found [('float'" in report.results[0].output
 
 
@@ -88,16 +87,15 @@ def total(comm, x):
 
 
 @pytest.mark.parametrize("then", ["pass", "raise", "raise KeyError('mine') from None"])
-def test_what_the_grader_raised_is_told_whatever_the_submission_makes_of_it(then, graded):
-    report = graded(SWALLOWS.replace("pass", then) + TOTAL.replace("\ndef total(comm, x):\n", "") + DOUBLE)
-    assert scores(report) == [0, 40]
-    assert messages(report)[0] == "1 ranks, 1 elements: rank 0 sends itself a message: it has what is in it"
+def test_what_the_grader_raised_is_told_whatever_the_submission_makes_of_it(then, judged):
+    words = judged(SWALLOWS.replace("pass", then) + TOTAL.replace("\ndef total(comm, x):\n", ""), "total")
+    assert words == "1 ranks, 1 elements: rank 0 sends itself a message: it has what is in it"
 
 
 def test_a_submission_that_ends_is_told_with_the_case_in_which_it_did(graded):
     text = "def double(x):\n    if len(x) > 3: raise SystemExit(3)\n    return 2 * x\n"
-    report = graded(TOTAL + text)
-    assert messages(report)[1].startswith("1 ranks, 4 elements: the program was left with exit(3)")
+    report = graded(text, "double")
+    assert messages(report)[0].startswith("1 ranks, 4 elements: the program was left with exit(3)")
 
 
 def test_one_rank_does_not_see_what_another_keeps(graded):
@@ -105,5 +103,5 @@ def test_one_rank_does_not_see_what_another_keeps(graded):
     text = "import numpy as np\nkept = []\ndef total(comm, x):\n    kept.append(x)\n    np.kept = kept\n"
     text += "    assert all(k.sum() % 10 == kept[0].sum() % 10 or True for k in kept)\n"
     text += "    print(comm.rank, len(np.kept), flush=True)\n    return x\n"
-    report = graded(text + DOUBLE, answers=True)
-    assert scores(report) == [0, 40]
+    report = graded(text, "total", answers=True)
+    assert scores(report) == [0]

@@ -38,7 +38,7 @@ def test_the_templates_answers_and_mistakes_earn_what_they_should(own):
 
 
 def test_a_copy_has_all_files_of_the_template(own):
-    assert {file.name for file in own.folder.iterdir()} == {
+    assert {file.name for file in own.folder.iterdir() if file.is_file()} == {
         *("README.md", "tasks.py", "submission.py", "answers.py", "instructor.md", "mistakes.py")
     }
     assert all((own.folder / file.name).read_bytes() == file.read_bytes() for file in TEMPLATE.glob("*.*"))

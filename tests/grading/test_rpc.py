@@ -191,9 +191,10 @@ def holds_itself():
 
 
 @pytest.mark.parametrize(
-    "value", [holds_itself(), np.zeros(2**24), "x" * 2**27], ids=["deep", "array", "text"]
+    "made", [holds_itself, lambda: np.zeros(2**24), lambda: "x" * 2**27], ids=["deep", "array", "text"]
 )
-def test_what_is_too_much_is_refused_and_the_line_goes_on(value):
+def test_what_is_too_much_is_refused_and_the_line_goes_on(made):
+    value = made()
     here, there = sides()
     with closing(here.connection), closing(there.connection):
         with pytest.raises(ValueError, match="nested|too many"):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -31,12 +30,12 @@ from tests.bugs.mutant import mutant
 """
 SHORT = {
     "speedup": "Speedup(rounds=1, least_seconds=0.01).work(MPIComm())",
-    "to-target": "ToTarget(batches=(64, 250), most_epochs=0.5).work(MPIComm())",
+    "to-target": "ToTarget(batches=(64,), most_epochs=0.25).work(MPIComm())",
 }
 PROGRAMS = """
 experiments.mpi_program = mutant("minigrad_course.experiments.mpi_program", *{change!r})
 result = article.train_by_programs(MPIComm(), 2.0, 8, turns=4)
-print(len(result["costs"]["minigrad"]), "costs")
+print(f"{{len(result['costs']['minigrad'])}} costs")
 """
 BUGS = {
     "a step by the sum over the samples": ("parts.sum(axis=0) / n", "parts.sum(axis=0)"),
@@ -64,13 +63,14 @@ def check_files(folder: Path, out: str, name: str) -> None:
     assert f"runs/experiments/{name}/result.json" in out.replace("\n", "")
 
 
-@pytest.mark.parametrize("name", SHORT)
+@pytest.mark.parametrize("name", [pytest.param("speedup", marks=pytest.mark.thorough), "to-target"])
 def test_an_experiment_leaves_its_table_its_picture_and_its_figures(job, tmp_path, name):
     run = job(SHORT[name])
     assert run.status == 0, run.err
     check_files(tmp_path, run.out, name)
 
 
+@pytest.mark.thorough
 def test_the_articles_training_ends_with_its_cost_and_accuracy():
     """5,000 digits, three layers of logistic units, rate 2, 1,000 iterations: about .25, about 97 %."""
     net, digits = find_net("sigmoid"), load("mnist5k").train
@@ -82,18 +82,22 @@ def test_the_articles_training_ends_with_its_cost_and_accuracy():
     assert cost <= 0.25 and share >= 0.97, f"cost {cost:.4f}, {share:.2%} of the digits"
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [2, *(pytest.param(ranks, marks=pytest.mark.thorough) for ranks in (1, 3))])
 def test_the_program_of_mpi4py_alone_has_the_costs_of_minigrad(job, ranks):
     run = job(PROGRAMS.format(change=()), ranks)
     assert run.status == 0 and "8 costs" in run.out, run.err
 
 
-@pytest.mark.parametrize("bug", BUGS)
+FIRST, *OTHERS = BUGS
+
+
+@pytest.mark.parametrize("bug", [FIRST, *(pytest.param(bug, marks=pytest.mark.thorough) for bug in OTHERS)])
 def test_the_two_programs_catch(job, bug):
     run = job(PROGRAMS.format(change=(BUGS[bug],)))
     assert run.status != 0 and "the costs of the programs differ by" in run.err, run.err
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(hosts.problem() is not None, reason=str(hosts.problem()))
 def test_two_hosts_have_the_costs_of_one(tmp_path):
     script = tmp_path / "script.py"
@@ -103,14 +107,9 @@ def test_two_hosts_have_the_costs_of_one(tmp_path):
     check_files(tmp_path, run.out, "slow-link")
 
 
-def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess:
-    line = [sys.executable, "-m", "backends", "experiment", *arguments]
-    return subprocess.run(line, cwd=folder, capture_output=True, text=True, timeout=60)
-
-
-def test_the_command_lists_all_experiments_and_refuses_others(tmp_path):
-    listed = command(folder=tmp_path)
-    assert listed.returncode == 0 and all(name in listed.stdout for name in EXPERIMENTS), listed
-    refused = command("nothing", folder=tmp_path)
-    assert refused.returncode == 1 and len(refused.stderr.splitlines()) == 1, refused
-    assert refused.stderr.startswith("minigrad: unknown experiment 'nothing'; choose one of"), refused
+def test_the_command_lists_all_experiments_and_refuses_others(minigrad):
+    status, out, _ = minigrad("experiment")
+    assert status == 0 and all(name in out for name in EXPERIMENTS), out
+    status, _, err = minigrad("experiment", "nothing")
+    assert status == 1 and len(err.splitlines()) == 1, err
+    assert err.startswith("minigrad: unknown experiment 'nothing'; choose one of"), err

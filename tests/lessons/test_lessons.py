@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted((ROOT / "lessons").glob("*/lesson.py"))
+SHORT = ("11_model_parallel", "15_scale")  # of which each takes two seconds
 SECONDS = 60  # of a processor; how long that lasts is the machine's affair
 
 
@@ -36,7 +37,14 @@ def run_lesson(lesson, folder):
     )
 
 
-@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.parent.name)
+@pytest.mark.parametrize(
+    "lesson",
+    [
+        pytest.param(lesson, marks=[] if lesson.parent.name in SHORT else pytest.mark.thorough)
+        for lesson in LESSONS
+    ],
+    ids=lambda path: path.parent.name,
+)
 def test_runs_as_a_plain_script(lesson, tmp_path):
     """Its assertions hold; all it leaves behind are figures under runs/lessons/<its folder>.
 

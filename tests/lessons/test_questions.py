@@ -1,7 +1,5 @@
 """Every question can be answered, the untouched file answers none, and a prediction comes first."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,34 +19,29 @@ def test_questions_of_a_lesson(lesson, tmp_path):
         "predict first" in one.text for one in untouched
     )
 
-    def verdicts(text: str):
-        (tmp_path / QUESTIONS).write_text(text)
-        return check(lesson, tmp_path / QUESTIONS)
+    def verdicts(name: str, text: str):
+        file = tmp_path / f"{name}.py"  # Python takes a file of the same size and second as unchanged
+        file.write_text(text)
+        return check(lesson, file)
 
-    for one in verdicts(answered(text, questions)):
+    for one in verdicts("right", answered(text, questions)):
         assert one.answered, one
     predicted = answered(text, [question._replace(edits=()) for question in questions])
-    for one in verdicts(predicted):
+    for one in verdicts("predicted", predicted):
         assert not one.answered and "make the edit" in one.text, one
     other = [question._replace(prediction="z") for question in questions]
-    for one in verdicts(answered(text, other)):
+    for one in verdicts("other", answered(text, other)):
         assert not one.answered and "you predicted z" in one.text, one
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess:
-    line = [sys.executable, "-m", "backends", "lesson", *arguments]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=ROOT)
-
-
-def test_the_command_checks(tmp_path):
-    untouched = command("06", "--check")
-    assert untouched.returncode == 1 and "0 of 3 answered" in untouched.stdout, untouched
+def test_the_command_checks(minigrad, tmp_path):
+    status, out, _ = minigrad("lesson", "06", "--check")
+    assert status == 1 and "0 of 3 answered" in out
     file = tmp_path / "mine.py"
     lesson = next(folder for folder in LESSONS if folder.name.startswith("06"))
     file.write_text(answered((lesson / QUESTIONS).read_text(), questions_of(lesson)))
-    done = command("06", "--check", "--file", str(file))
-    assert done.returncode == 0 and "3 of 3 answered" in done.stdout, done
+    status, out, _ = minigrad("lesson", "06", "--check", "--file", str(file))
+    assert status == 0 and "3 of 3 answered" in out
     file.write_text("x = (")
-    broken = command("06", "--check", "--file", str(file))
-    assert broken.returncode == 1 and "cannot be run: SyntaxError" in broken.stderr, broken
-    assert len(broken.stderr.splitlines()) == 1
+    status, _, err = minigrad("lesson", "06", "--check", "--file", str(file))
+    assert status == 1 and "cannot be run: SyntaxError" in err and len(err.splitlines()) == 1, err

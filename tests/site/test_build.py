@@ -1,7 +1,6 @@
 """The generator, on a small course: what a page holds, the same bytes twice, and nothing that is private."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from minigrad_course.site.notebook import notebook
 from minigrad_course.site.recording import Recording
 from minigrad_course.site.single_page import single_page
 
+from backends.__main__ import main
 from tests.bugs.mutant import mutant
 from tests.site.links import faults
 from tests.site.small_course import LESSON, explorables, write_course
@@ -144,8 +144,8 @@ def test_a_lesson_runs_again_only_when_its_sources_change(course, recording, tmp
     records = tmp_path / "records"
     first = Recording.load(lesson, records)
     assert Recording.load(lesson, records) == first
-    (lesson.parent / "helper.py").write_text("NUMBER = 2\n")
-    assert "first 2" in Recording.load(lesson, records).outputs[0].printed
+    (lesson.parent / "helper.py").write_text("NUMBER = 22\n")
+    assert "first 22" in Recording.load(lesson, records).outputs[0].printed
     lesson.write_text("# %%\nraise ValueError('the reason')\n")
     with pytest.raises(RuntimeError, match="the reason; run it with"):
         Recording.load(lesson, records)
@@ -190,9 +190,11 @@ def test_cells_are_those_of_the_file():
 
 
 @pytest.mark.parametrize("arguments", [["bild"], ["build", "OTHER"], ["build", "a", "b"]])
-def test_wrong_use_ends_in_one_line(tmp_path, arguments):
+def test_wrong_use_ends_in_one_line(tmp_path, monkeypatch, capsys, arguments):
     (tmp_path / "OTHER").mkdir()
     (tmp_path / "OTHER" / "mine").touch()
-    line = [sys.executable, "-m", "backends", "site", *arguments]
-    done = subprocess.run(line, cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True)
-    assert done.returncode and len(done.stderr.splitlines()) == 1, done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["minigrad", "site", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code and len(capsys.readouterr().err.splitlines()) == 1
