@@ -1,5 +1,6 @@
 """Every question can be answered, the untouched file answers none, and a prediction comes first."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -19,18 +20,18 @@ def test_questions_of_a_lesson(lesson, tmp_path):
         "predict first" in one.text for one in untouched
     )
 
-    def verdicts(name: str, text: str):
-        file = tmp_path / f"{name}.py"  # Python takes a file of the same size and second as unchanged
-        file.write_text(text)
-        return check(lesson, file)
+    def verdicts(text: str):
+        (tmp_path / QUESTIONS).write_text(text)
+        os.utime(tmp_path / QUESTIONS, (1e9, 1e9))  # all within one second
+        return check(lesson, tmp_path / QUESTIONS)
 
-    for one in verdicts("right", answered(text, questions)):
+    for one in verdicts(answered(text, questions)):
         assert one.answered, one
     predicted = answered(text, [question._replace(edits=()) for question in questions])
-    for one in verdicts("predicted", predicted):
+    for one in verdicts(predicted):
         assert not one.answered and "make the edit" in one.text, one
     other = [question._replace(prediction="z") for question in questions]
-    for one in verdicts("other", answered(text, other)):
+    for one in verdicts(answered(text, other)):
         assert not one.answered and "you predicted z" in one.text, one
 
 
