@@ -1,17 +1,55 @@
 """The command, run in this process: ranks are threads."""
 
+import ctypes
 import sys
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
 
 import pytest
 
 from backends.__main__ import main
 from backends.launch import launcher
+from minigrad import mnist
+from minigrad.data import Dataset
+from minigrad.mnist import subset
+
+
+@cache
+def digits() -> Dataset:
+    """The small data set, read once for all ranks of all tests; nobody may write to it."""
+    data = subset()
+    for array in (data.train.x, data.train.y, data.test.x, data.test.y):
+        array.flags.writeable = False
+    return data
+
+
+@pytest.fixture(scope="module", autouse=True)
+def little_memory():
+    """Ranks share the digits; after each file the system gets back the memory that minigrad keeps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mnist, "subset", digits)
+        yield
+    with suppress(OSError, AttributeError, TypeError):  # other C libraries than glibc keep nothing
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+@pytest.fixture
+def few_digits(monkeypatch):
+    """The command trains on 500 digits and tests on 100."""
+
+    def load(name):
+        data = mnist.load(name)
+        return replace(data, train=data.train[:500], test=data.test[:100])
+
+    monkeypatch.setattr("backends.cli.training.load", load)
 
 
 @pytest.fixture
 def minigrad(tmp_path, monkeypatch, capsys):
-    """Runs the command in an empty folder: (exit status, output, errors)."""
+    """Runs the command in an empty folder, without drawing curves: (exit status, output, errors)."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("backends.cli.main.draw_curves", lambda metrics, file: None)
     for name in (*launcher.RANK_VARIABLES, *launcher.SIZE_VARIABLES):
         monkeypatch.delenv(name, raising=False)
 

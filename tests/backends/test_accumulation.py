@@ -5,7 +5,7 @@ from functools import partial
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from backends.comm import run_ranks
 from backends.data_parallel import BackupWorkers, DataParallel, Elastic, ProportionalDataParallel
@@ -140,6 +140,7 @@ def cases(optimizers):
 
 
 @pytest.mark.parametrize("name", DATA)
+@settings(max_examples=settings().max_examples // 2)
 @given(ranks=st.integers(1, 4), case=st.fixed_dictionaries(cases(sorted(OPTIMIZERS))))
 def test_samples_are_shared(name, ranks, case):
     batches = sharded_nets.batches_of(case.pop("sizes"))
@@ -149,6 +150,7 @@ def test_samples_are_shared(name, ranks, case):
 
 
 @pytest.mark.parametrize("name", SPLIT)
+@settings(max_examples=settings().max_examples // 2)
 @given(case=st.fixed_dictionaries(cases(["momentum", "adam", "clipped"])))
 def test_layers_are_shared(name, case):
     strategy, ranks, build, sample = SPLIT[name]

@@ -160,7 +160,7 @@ DEADLOCKS = [  # program, ranks, what the picture says
 
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize(("program", "ranks", "lines"), DEADLOCKS, ids=lambda p: getattr(p, "__name__", ""))
-@pytest.mark.timeout(5)
+@pytest.mark.timeout(60)
 def test_a_deadlock_of_backgrounds_is_drawn(program, ranks, lines, seed):
     with pytest.raises(Deadlock) as error:
         run_ranks(ranks, program, seed=seed)
@@ -168,7 +168,7 @@ def test_a_deadlock_of_backgrounds_is_drawn(program, ranks, lines, seed):
         assert re.search(rf"^  {line}", str(error.value), re.MULTILINE), (line, str(error.value))
 
 
-@pytest.mark.timeout(5)
+@pytest.mark.timeout(60)
 def test_only_a_waiting_receiver_lets_a_job_send():
     run_ranks(2, jobs_in_another_order)
     with pytest.raises(
@@ -205,7 +205,7 @@ def test_an_idle_background_is_named_by_number_and_says_what_ended_it():
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.timeout(5)
+@pytest.mark.timeout(60)
 def test_an_idle_background_holds_nobody_up(world):
     def program(comm):
         background = comm.background()
@@ -217,7 +217,7 @@ def test_an_idle_background_holds_nobody_up(world):
 
 
 @pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.timeout(5)
+@pytest.mark.timeout(60)
 def test_the_error_of_one_ranks_job_is_the_one_that_is_seen(world):
     texts = []
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.comm import WithAllreduce, run_ranks
@@ -107,6 +107,7 @@ def test_layers_may_communicate_meanwhile(ranks, sizes, nbytes):
 
 @pytest.mark.parametrize("progress", PROGRESS)
 @pytest.mark.parametrize("build", NETS)
+@settings(max_examples=settings().max_examples // 4)  # of 20 cases
 @given(ranks=st.integers(1, 5), sizes=batch_sizes, nbytes=sizes_of_buckets)
 def test_any_buckets_are_the_replicated_form_bitwise(build, progress, ranks, sizes, nbytes):
     """With an all-reduce that adds in rank order."""
@@ -316,7 +317,7 @@ def test_without_a_bug_the_copy_trains_like_serial(build):
 
 
 @pytest.mark.parametrize("bug", BUGS)
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_the_law_catches(bug):
     caught = "of its largest element on rank|deadlock|rank . sent .* expected"
     with pytest.raises((AssertionError, Deadlock, ValueError), match=caught):

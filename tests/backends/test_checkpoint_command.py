@@ -84,32 +84,32 @@ def test_damage_is_named_and_the_older_one_taken(minigrad, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--resume", "nowhere"], "there is no checkpoint in nowhere; leave --resume out"),
-        (["--checkpoint", "kept"], "kept holds checkpoints already, the newest step-00000010; pass --resume"),
-        (["--resume", "kept", "--seed", "1"], "is of a training with --seed 0, and this one has 1"),
-        (["--resume", "kept", "--lr", "0.5"], "is of a training with --lr None, and this one has 0.5"),
-        (
-            ["--checkpoint", "new", "--data", "3", "--strategy", "server", "--option", "survive=True"],
-            "ranks of ParameterServer may leave here, and a checkpoint is written by all ranks;",
-        ),
-        (["--checkpoint", "new", "--data", "2", "--strategy", "elastic"], "ranks of Elastic may leave"),
-        (["--checkpoint", "new", "--keep", "0"], "'--keep'"),
-        (["--resume", "own"], "own/step-00000003 is of a program of your own, not of minigrad train; go on"),
-        (["--resume", "own/file"], "there is no checkpoint in own/file; leave --resume out"),
-        (["--checkpoint", "own/file"], "cannot write into own/file: File exists"),
-        (["--restarts", "2"], "--restarts goes on from a checkpoint; add --checkpoint DIR, or leave it out"),
-        (["--checkpoint", "new", "--restarts", "-1"], "'--restarts'"),
-    ],
-)
-def test_a_mistake_ends_in_one_line(minigrad, tmp_path, arguments, words):
+MISTAKES = [
+    (["--resume", "nowhere"], "there is no checkpoint in nowhere; leave --resume out"),
+    (["--checkpoint", "kept"], "kept holds checkpoints already, the newest step-00000010; pass --resume"),
+    (["--resume", "kept", "--seed", "1"], "is of a training with --seed 0, and this one has 1"),
+    (["--resume", "kept", "--lr", "0.5"], "is of a training with --lr None, and this one has 0.5"),
+    (
+        ["--checkpoint", "new", "--data", "3", "--strategy", "server", "--option", "survive=True"],
+        "ranks of ParameterServer may leave here, and a checkpoint is written by all ranks;",
+    ),
+    (["--checkpoint", "new", "--data", "2", "--strategy", "elastic"], "ranks of Elastic may leave"),
+    (["--checkpoint", "new", "--keep", "0"], "'--keep'"),
+    (["--resume", "own"], "own/step-00000003 is of a program of your own, not of minigrad train; go on"),
+    (["--resume", "own/file"], "there is no checkpoint in own/file; leave --resume out"),
+    (["--checkpoint", "own/file"], "cannot write into own/file: File exists"),
+    (["--restarts", "2"], "--restarts goes on from a checkpoint; add --checkpoint DIR, or leave it out"),
+    (["--checkpoint", "new", "--restarts", "-1"], "'--restarts'"),
+]
+
+
+def test_a_mistake_ends_in_one_line(minigrad, tmp_path):
     assert minigrad(*TRAIN, "--checkpoint", "kept", "--every", "5")[0] == 0
     run_ranks(1, lambda comm: write_own(comm, tmp_path / "own"))
-    status, _, errors = minigrad(*TRAIN, *arguments)
-    assert status in (1, 2) and words in errors and errors.count("\n") == 1, errors
-    assert not (tmp_path / "new").exists()
+    for arguments, words in MISTAKES:
+        status, _, errors = minigrad(*TRAIN, *arguments)
+        assert status in (1, 2) and words in errors and errors.count("\n") == 1, (arguments, errors)
+        assert not (tmp_path / "new").exists(), arguments
 
 
 def write_own(comm, folder):

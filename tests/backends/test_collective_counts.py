@@ -1,4 +1,4 @@
-"""Messages, bytes and seconds of collectives equal the closed forms, for 1 to 17 ranks and any size.
+"""Messages, bytes and seconds of collectives equal the closed forms, for up to 17 ranks and any size.
 
 An empty chunk is a message of 0 bytes and counts. L = ceil(log2 p), q = 2^l the largest power of two
 in p, r = p - q; n bytes on each rank.
@@ -13,8 +13,8 @@ from backends.comm import collectives, run_ranks
 from backends.comm.virtual import Link, VirtualCluster
 from backends.laws import messages_are
 from minigrad.data import shares
+from tests.backends.lanes import RANKS
 
-RANKS = range(1, 18)
 ITEM = 4  # bytes of a float32
 
 

@@ -1,4 +1,4 @@
-"""Collectives: exact on small integers for 1 to 17 ranks and any size; the same bits on every rank."""
+"""Collectives: exact on small integers for up to 17 ranks and any size; the same bits on every rank."""
 
 from functools import partial, reduce
 from importlib.metadata import EntryPoint, EntryPoints
@@ -15,11 +15,10 @@ from backends.comm.trace import Traced
 from minigrad import lookup
 from minigrad.data import shares
 from tests.backends.collective_laws import LAWS, cases
+from tests.backends.lanes import RANKS
 from tests.backends.strict import Strict
 from tests.bugs.mutant import mutant
 from tests.minigrad.op_inputs import arrays, shapes
-
-RANKS = range(1, 18)
 
 
 def in_nodes(ranks_per_node, comm, x, operator=np.add, between=collectives.ring_allreduce):

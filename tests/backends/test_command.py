@@ -18,7 +18,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from backends import registry
-from backends.cli import doctor, main, parallel, run_folder, training
+from backends.cli import curves, doctor, main, parallel, run_folder, training
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.launch import launch, signals
@@ -31,7 +31,8 @@ from minigrad.ops import conv
 from tests.bugs.mutant import mutant
 
 
-def test_train_writes_figures_curves_and_json(minigrad, tmp_path):
+def test_train_writes_figures_curves_and_json(minigrad, tmp_path, monkeypatch):
+    monkeypatch.setattr(main, "draw_curves", curves.draw_curves)
     status, out, _ = minigrad("train", "--net", "mlp", "--epochs", "2", "--batch", "250", "--json", "m.json")
     assert status == 0 and "test accuracy" in out and "samples per second" in out
     metrics = json.loads((tmp_path / "m.json").read_text())
@@ -52,6 +53,7 @@ def test_train_writes_figures_curves_and_json(minigrad, tmp_path):
     }
 
 
+@pytest.mark.usefixtures("few_digits")
 def test_thread_ranks_train_as_one(minigrad, tmp_path):
     for n in ("1", "3"):
         common = ["train", "--net", "sigmoid", "--batch", "all", "--epochs", "5", "--dtype", "float64"]
@@ -151,21 +153,12 @@ def test_prove_data_by_model_with_the_default_plan(minigrad, tmp_path, net):
     assert verdict["config"] | {"data": 2, "model": 2} == verdict["config"] and verdict["config"]["plan"]
 
 
-def test_a_plan_is_followed_and_written_down(minigrad, tmp_path):
+@pytest.mark.usefixtures("few_digits")
+def test_a_plan_is_followed_and_written_down(minigrad, tmp_path, monkeypatch):
+    monkeypatch.setattr(main, "show_trace", lambda *_: None)
     (tmp_path / "plan.toml").write_text('1 = "gathered"\n3 = "column"\n5 = "classes"\n')
-    common = [
-        "train",
-        "--net",
-        "mlp",
-        "--batch",
-        "500",
-        "--epochs",
-        "1",
-        "--dtype",
-        "float64",
-        "--clip",
-        "0.5",
-    ]
+    common = ["train", "--net", "mlp", "--batch", "100", "--epochs", "1", "--dtype", "float64"]
+    common += ["--clip", "0.5"]
     assert minigrad(*common, "--json", "one.json")[0] == 0
     split = ["--data", "2", "--model", "3", "--plan", "plan.toml", "--transport", "threads"]
     status, out, _ = minigrad(*common, *split, "--json", "six.json", "--trace", "trace.json")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.comm import run_ranks
@@ -67,6 +67,7 @@ DENSE = {
 
 
 @pytest.mark.parametrize("name", DENSE)
+@settings(max_examples=settings().max_examples // 2)
 @given(ranks=RANKS, build=BUILDS, sizes=SIZES, dtype=DTYPES, make=st.sampled_from([momentum, adam]))
 def test_all_entries_are_dense_training_to_the_last_bit(name, ranks, build, sizes, dtype, make):
     """The dense reference adds in the order of the ranks, too."""
@@ -157,6 +158,7 @@ LOSSY = {
 
 
 @pytest.mark.parametrize("name", [n for n in COMPRESSORS if n != "dgc"])  # it sends its momentum
+@settings(max_examples=settings().max_examples // 2)
 @given(ranks=RANKS, build=BUILDS, sizes=SIZES, dtype=DTYPES)
 def test_what_is_not_sent_is_kept(name, ranks, build, sizes, dtype):
     strategy = compressed(name, **LOSSY[name])
@@ -164,6 +166,7 @@ def test_what_is_not_sent_is_kept(name, ranks, build, sizes, dtype):
 
 
 @pytest.mark.parametrize("name", COMPRESSORS)
+@settings(max_examples=settings().max_examples // 2)
 @given(ranks=RANKS, build=BUILDS, sizes=SIZES, dtype=DTYPES)
 def test_all_ranks_have_the_same_bits_of_everything(name, ranks, build, sizes, dtype):
     def work(comm):

@@ -1,5 +1,6 @@
 """A package of someone else adds a strategy, a schedule, a compressor and an all-reduce by entry points."""
 
+import importlib
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from backends import laws
+from backends.cli import main, options
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.grid import Grid
@@ -23,6 +25,7 @@ from backends.stack import Stack
 from minigrad.backend import Serial
 from minigrad.mnist import load
 from minigrad.models import SAMPLE, find_net
+from tests.backends.lanes import thorough
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "tests" / "example_package"
@@ -35,9 +38,12 @@ PROVED = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def installed(tmp_path_factory):
-    """A folder with the package as pip installs it: the module, and the entry points that it declares."""
+    """A folder with the package as pip installs it: the module, and the entry points that it declares.
+
+    It is installed for this process and for those that it starts; the command reads its flags again.
+    """
     folder = tmp_path_factory.mktemp("site")
     (folder / "minigrad_example.py").write_bytes((PACKAGE / "minigrad_example.py").read_bytes())
     project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
@@ -49,26 +55,20 @@ def installed(tmp_path_factory):
         for group, points in project["entry-points"].items()
     ]
     (info / "entry_points.txt").write_text("\n".join(lines))
-    return folder
+    path = os.pathsep.join(filter(None, [str(folder), str(ROOT), os.environ.get("PYTHONPATH")]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        patch.setenv("PYTHONPATH", path)
+        patch.setenv("COLUMNS", "200")
+        read_flags()
+        yield
+    read_flags()
+    sys.modules.pop("minigrad_example", None)
 
 
-@pytest.fixture
-def minigrad(installed, tmp_path):
-    """Runs the command, with the package installed, in an empty folder: (exit status, output, errors)."""
-    path = os.pathsep.join(filter(None, [str(installed), str(ROOT), os.environ.get("PYTHONPATH")]))
-
-    def run(*arguments):
-        done = subprocess.run(
-            [sys.executable, "-m", "backends", *arguments],
-            env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        return done.returncode, done.stdout, done.stderr
-
-    return run
+def read_flags():
+    for module in (options, main):
+        importlib.reload(module)
 
 
 @pytest.mark.parametrize("flags", PROVED, ids=" ".join)
@@ -77,20 +77,11 @@ def test_each_is_proved(minigrad, flags):
     assert status == 0 and "PROVED" in out, err
 
 
+@pytest.mark.usefixtures("few_digits")
 def test_each_trains_from_the_command_line_as_one_machine(minigrad, tmp_path):
+    common = ["--net", "mlp", "--batch", "100", "--epochs", "1", "--dtype", "float64", "--json", "m.json"]
+
     def losses(*flags):
-        common = [
-            "--net",
-            "mlp",
-            "--batch",
-            "1000",
-            "--epochs",
-            "1",
-            "--dtype",
-            "float64",
-            "--json",
-            "m.json",
-        ]
         status, out, err = minigrad("train", *common, *THREADS, *flags)
         assert status == 0, err
         figures = json.loads((tmp_path / "m.json").read_text())
@@ -140,18 +131,23 @@ def test_a_flag_that_does_not_fit_is_refused_in_one_line(minigrad, flags, messag
     assert status == 1 and not out and err.count("\n") == 1 and message in err
 
 
-@pytest.mark.parametrize("transport", ["threads", "mpi"])
-def test_it_stands_in_a_stack_of_three_axes(minigrad, tmp_path, transport):
+@pytest.mark.parametrize(
+    ("transport", "shape"),
+    [("threads", "2 x 2 x 2"), ("mpi", "2 x 2"), thorough("mpi", "2 x 2 x 2")],
+)
+def test_it_stands_in_a_stack(tmp_path, transport, shape):
+    """In processes that are started when the package is there."""
     if transport == "mpi" and mpi_problem():
         pytest.skip(str(mpi_problem()))
-    grid = ["--data", "2", "--pipe", "2", "--model", "2", "--strategy", "grouped", "--transport", transport]
-    status, out, err = minigrad("prove", "--net", "mlp", *grid, "--json", "proof.json")
-    assert status == 0 and "grouped 1f1b pipelines on 2 x 2 x 2" in out, err
+    axes = zip(("--data", "--pipe", "--model"), shape.split(" x "), strict=False)
+    grid = [*(word for axis in axes for word in axis), "--strategy", "grouped", "--transport", transport]
+    command = [sys.executable, "-m", "backends", "prove", "--net", "mlp", *grid, "--json", "proof.json"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0 and f"grouped 1f1b pipelines on {shape} ranks" in ended.stdout, ended.stderr
     assert json.loads((tmp_path / "proof.json").read_text())["max_rel_error"] <= 2e-15
 
 
-def test_it_stands_in_a_traced_stack(installed, monkeypatch):
-    monkeypatch.syspath_prepend(str(installed))
+def test_it_stands_in_a_traced_stack():
     from minigrad_example import GroupedDataParallel  # pyright: ignore
 
     net = find_net("mlp")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PolyCollection
 from matplotlib.patches import Rectangle
 
@@ -290,7 +291,9 @@ def boxes_of(axes):
 
 def pictures_agree(plan, module=picture):
     """The law: a box for each instruction that takes time, where and as long as it is, its number inside."""
-    (axes,) = module.figure_of({"": as_trace(plan)}).axes
+    figure = module.figure_of({"": as_trace(plan)})
+    (axes,) = figure.axes
+    renderer = FigureCanvasAgg(figure).get_renderer()  # one for all texts: each has the picture's size
     events = [event for event in plan.events if event.start < event.stop]
     boxes = boxes_of(axes)
     places = [(b.get_y() + b.get_height() / 2, b.get_x(), b.get_width()) for b in boxes]
@@ -298,7 +301,7 @@ def pictures_agree(plan, module=picture):
     assert len([c for c in axes.collections if isinstance(c, PolyCollection)]) == plan.table.ranks
     texts = [text for text in axes.texts if "idle" not in text.get_text()]
     for text, box, event in zip(texts, boxes, events, strict=True):
-        inside, around = text.get_window_extent(), box.get_window_extent()
+        inside, around = text.get_window_extent(renderer), box.get_window_extent(renderer)
         assert around.x0 <= inside.x0 and inside.x1 <= around.x1, "a number sticks out of its box"
         assert around.y0 <= inside.y0 and inside.y1 <= around.y1, "a number sticks out of its box"
         assert abs(inside.x0 + inside.x1 - around.x0 - around.x1) < 3, "a number is not in the middle"

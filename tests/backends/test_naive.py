@@ -4,7 +4,7 @@ import inspect
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.comm import run_ranks
@@ -31,6 +31,7 @@ def law(strategy, ranks, sizes, build=plain, **settings):
 
 @pytest.mark.parametrize("build", [plain, odd])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@settings(max_examples=settings().max_examples // 2)
 @given(sizes=st.lists(st.integers(1, 13), min_size=1, max_size=3))
 def test_trains_like_serial(build, ranks, sizes):
     law(NaiveDataParallel, ranks, sizes, build)

@@ -5,7 +5,7 @@ from collections import Counter
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
@@ -117,6 +117,7 @@ rules = st.sampled_from(
 
 
 @pytest.mark.parametrize("name", METHODS)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     workers=st.integers(2, 5), servers=st.integers(1, 3), settings=rules, seed=st.integers(0, 999),
     steps=st.integers(1, 7), drains=st.sets(st.integers(1, 6), max_size=2),

@@ -1,10 +1,11 @@
 """A pipeline trains like one machine that takes the same micro-batches, whatever the schedule."""
 
 import weakref
+from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.comm import run_ranks
@@ -16,6 +17,7 @@ from minigrad import nn, ops
 from minigrad.backend import Serial
 from minigrad.data import Batch
 from minigrad.module import evaluation_mode
+from tests.backends.lanes import by_turns
 from tests.backends.pipeline_laws import (
     IN_ORDER,
     NUMBERS,
@@ -45,6 +47,7 @@ HOW = st.one_of(
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
+@settings(max_examples=settings().max_examples // 2)
 @given(data=st.data())
 def test_trains_like_serial(schedule, data):
     """To the last bit where gradients are summed in the same order."""
@@ -73,20 +76,21 @@ def test_trains_like_serial(schedule, data):
     )
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_tied_weight_within_a_stage_across_stages_and_across_ranks(schedule):
+@pytest.mark.parametrize(
+    ("schedule", "bounds"), by_turns(SCHEDULES, [(0, 1, 5, 7, 8), (0, 2, 3, 6, 8), (0, 3, 5, 6, 8)])
+)
+def test_a_tied_weight_within_a_stage_across_stages_and_across_ranks(schedule, bounds):
     numbers = max(NUMBERS[schedule], key=lambda n: (n.stages(schedule) == 4, n.micros, n.chunks))
-    for bounds in ((0, 1, 5, 7, 8), (0, 2, 3, 6, 8), (0, 3, 5, 6, 8)):
-        for optimizer in ("clipped", "lars"):
-            trains(
-                numbers.ranks,
-                schedule,
-                numbers.micros,
-                chunks=numbers.chunks,
-                build=tied,
-                bounds=bounds,
-                optimizer=optimizer,
-            )
+    for optimizer in ("clipped", "lars"):
+        trains(
+            numbers.ranks,
+            schedule,
+            numbers.micros,
+            chunks=numbers.chunks,
+            build=tied,
+            bounds=bounds,
+            optimizer=optimizer,
+        )
 
 
 def test_recomputing_draws_the_same_masks_and_moves_statistics_once():
@@ -138,26 +142,23 @@ def test_images_of_another_size_in_every_batch():
     run_ranks(3, work)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_what_is_received_has_memory_of_its_own_and_keeps_its_order(schedule):
+@pytest.mark.parametrize(("schedule", "how"), by_turns(SCHEDULES, product([mlp, images], [False, True])))
+def test_what_is_received_has_memory_of_its_own_and_keeps_its_order(schedule, how):
     """Nothing received is written in the step; spoiled after it, like what was sent, it is not missed."""
     numbers = max(NUMBERS[schedule], key=lambda n: (n.ranks == 2, n.stages(schedule) == 4, n.micros))
-    for build in (mlp, images):
-        bounds = (
-            (0, 1, 3, 5, len(build(np.random.default_rng(0)))) if numbers.stages(schedule) == 4 else "bytes"
-        )
-        for recompute in (False, True):
-            trains(
-                numbers.ranks,
-                schedule,
-                numbers.micros,
-                chunks=numbers.chunks,
-                bounds=bounds,
-                build=build,
-                sizes=(9, 9, 3),
-                pipeline=watched(channels_last=True),
-                recompute=recompute,
-            )
+    build, recompute = how
+    bounds = (0, 1, 3, 5, len(build(np.random.default_rng(0)))) if numbers.stages(schedule) == 4 else "bytes"
+    trains(
+        numbers.ranks,
+        schedule,
+        numbers.micros,
+        chunks=numbers.chunks,
+        bounds=bounds,
+        build=build,
+        sizes=(9, 9, 3),
+        pipeline=watched(channels_last=True),
+        recompute=recompute,
+    )
 
 
 # What a rank holds and tells

@@ -81,7 +81,7 @@ def test_prove_exits_1_when_the_shares_of_micro_batches_are_wrong(minigrad, tmp_
     assert status == 1 and not verdict["passed"] and "NOT EQUAL" in out
 
 
-COMMON = ["train", "--net", "mlp", "--batch", "1000", "--epochs", "1", "--dtype", "float64", "--clip", "0.5"]
+COMMON = ["train", "--net", "mlp", "--batch", "100", "--epochs", "1", "--dtype", "float64", "--clip", "0.5"]
 SPLIT = ["--pipe", "2", "--schedule", "interleaved", "--micro", "4", *BOUNDS, *THREADS]
 
 
@@ -91,6 +91,7 @@ def trained(minigrad, *arguments):
     return " ".join(out.split())
 
 
+@pytest.mark.usefixtures("few_digits")
 def test_a_pipeline_trains_as_one_machine_and_its_trace_is_drawn_beside_its_plan(minigrad, tmp_path):
     trained(minigrad, "--json", "one.json")
     out = trained(minigrad, *SPLIT, "--json", "two.json", "--trace", "run.json")
@@ -130,6 +131,7 @@ def test_a_pipeline_trains_as_one_machine_and_its_trace_is_drawn_beside_its_plan
     assert minigrad("trace", "run.json")[0] == 0
 
 
+@pytest.mark.usefixtures("few_digits")
 def test_every_pipeline_of_a_grid_is_told_of(minigrad, tmp_path):
     trained(minigrad, "--data", "2", "--pipe", "2", "--schedule", "gpipe", *THREADS, "--trace", "run.json")
     _, about = read_trace(tmp_path / "run.json")
@@ -151,6 +153,7 @@ def test_the_file_of_a_plan_shows_its_bubble(minigrad, tmp_path, name):
     assert lines[3:8] == lines[9:14]  # the same picture
 
 
+@pytest.mark.usefixtures("few_digits")
 def test_a_run_without_a_pipeline_is_drawn_too(minigrad, tmp_path):
     trained(minigrad, "--data", "2", *THREADS, "--trace", "run.json")
     assert "pipeline" not in read_trace(tmp_path / "run.json")[1]
@@ -159,6 +162,7 @@ def test_a_run_without_a_pipeline_is_drawn_too(minigrad, tmp_path):
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.usefixtures("few_digits")
 def test_an_asynchronous_pipeline_is_drawn_by_its_steps(minigrad, tmp_path):
     status, _, err = minigrad(
         *COMMON[:-2], "--pipe", "2", "--schedule", "pipedream", *THREADS, "--trace", "run.json"

@@ -1,6 +1,7 @@
 """Pipelines in stacks: data by stages by neurons train like serial, under every schedule."""
 
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedules import SCHEDULES
 from backends.stack import Stack
 from minigrad import nn
+from tests.backends.lanes import by_turns
 from tests.backends.pipeline_laws import (
     IN_ORDER,
     NUMBERS,
@@ -51,23 +53,26 @@ def numbers_of(schedule: str, ranks: int) -> Numbers:
     return next(n for n in NUMBERS[schedule] if n.ranks == ranks and n.micros >= 4)
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_data_by_stages_by_neurons(schedule):
+@pytest.mark.parametrize(
+    ("schedule", "plans"),
+    by_turns(SCHEDULES, zip(PLANS, IMAGE_PLANS, ("replicated", "bucketed", "sharded 2"), strict=True)),
+)
+def test_data_by_stages_by_neurons(schedule, plans):
     """Eight ranks; the second batch has fewer samples than there are data ranks or micro-batches."""
     numbers = numbers_of(schedule, 2)
-    for build, plans in ((mlp, PLANS), (images, IMAGE_PLANS)):
-        for plan, data in zip(plans.values(), ("replicated", "bucketed", "sharded 2"), strict=True):
-            stack_trains(
-                (2, 2, 2),
-                schedule,
-                numbers.micros,
-                plan,
-                chunks=numbers.chunks,
-                build=build,
-                sizes=(9, 1),
-                optimizer="clipped",
-                data=DATA[data],
-            )
+    plan, of_images, data = plans
+    for build, layers in ((mlp, PLANS[plan]), (images, IMAGE_PLANS[of_images])):
+        stack_trains(
+            (2, 2, 2),
+            schedule,
+            numbers.micros,
+            layers,
+            chunks=numbers.chunks,
+            build=build,
+            sizes=(9, 1),
+            optimizer="clipped",
+            data=DATA[data],
+        )
 
 
 @given(data=st.data())
@@ -91,8 +96,7 @@ def test_any_grid(data):
     )
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("data", [*DATA, "sharded 3"])
+@pytest.mark.parametrize(("schedule", "data"), by_turns(SCHEDULES, [*DATA, "sharded 3"]))
 def test_tied_weights_under_every_strategy_for_data(schedule, data):
     """Announced once, when all stages have found their parts; a batch of one leaves one rank none."""
     numbers = numbers_of(schedule, 2)
@@ -126,24 +130,28 @@ def normalised(rng):
     )
 
 
-@pytest.mark.parametrize("schedule", [name for name in SCHEDULES if name in IN_ORDER or "1f1b" in name])
-@pytest.mark.parametrize("recompute", [False, True])
-def test_batch_norm_over_all_data_ranks_meets_in_every_stage(schedule, recompute):
+@pytest.mark.parametrize(
+    ("schedule", "layout"),
+    by_turns(
+        [name for name in SCHEDULES if name in IN_ORDER or "1f1b" in name],
+        product([1, 2], [False, True]),
+    ),
+)
+def test_batch_norm_over_all_data_ranks_meets_in_every_stage(schedule, layout):
     """Ranks without samples go through every micro-batch, in the same order as those that have some."""
-    numbers = numbers_of(schedule, 2)
-    for shape, plan in (((2, 2, 1), None), ((2, 2, 2), {"0": "filters", "3": "channels"})):
-        stack_trains(
-            shape,
-            schedule,
-            numbers.micros,
-            plan,
-            chunks=numbers.chunks,
-            build=normalised,
-            sizes=(9, 1, 5),
-            data=partial(DataParallel, batch_norm="synchronized"),
-            serial=Together(numbers.micros, shape[0]),
-            recompute=recompute,
-        )
+    numbers, (model, recompute) = numbers_of(schedule, 2), layout
+    stack_trains(
+        (2, 2, model),
+        schedule,
+        numbers.micros,
+        {"0": "filters", "3": "channels"} if model > 1 else None,
+        chunks=numbers.chunks,
+        build=normalised,
+        sizes=(9, 1, 5),
+        data=partial(DataParallel, batch_norm="synchronized"),
+        serial=Together(numbers.micros, 2),
+        recompute=recompute,
+    )
 
 
 def test_dropout_goes_on_alike_on_all_ranks_of_a_stage():

@@ -95,7 +95,7 @@ def test_a_machine_holds_sixteen_ranks_or_eight_a_core_where_its_memory_does(ran
 
 
 def test_more_ranks_are_started_where_they_are_asked_for_twice(minigrad):
-    words = ["prove", "--net", "mlp", "--data", "17", "--batch", "17", "--transport", "threads"]
+    words = ["prove", "--net", "sigmoid", "--data", "17", "--batch", "17", "--transport", "threads"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "cores", lambda: 1)
         one_line(minigrad(*words), "17 ranks are more than the 16 that 1 core can hold")
@@ -289,7 +289,7 @@ def test_a_full_disk_is_named_with_its_file(tmp_path, monkeypatch, write):
 
 
 def test_files_are_written_also_where_nobody_reads_the_report(tmp_path):
-    command = [sys.executable, "-m", "backends", "train", "--net", "mlp", "--epochs", "1"]
+    command = [sys.executable, "-m", "backends", "train", "--net", "sigmoid", "--batch", "all"]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.close()

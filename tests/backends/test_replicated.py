@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.comm import run_ranks
@@ -49,6 +49,7 @@ def law(strategy, ranks, sizes, build: Build = Forked, **settings):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
+@settings(max_examples=settings().max_examples // 2)
 @given(ranks=st.integers(1, 6), sizes=st.lists(st.integers(1, 13), min_size=1, max_size=3))
 def test_trains_like_serial_with(name, ranks, sizes):
     law(DataParallel, ranks, sizes, odd, optimizer=OPTIMIZERS[name])

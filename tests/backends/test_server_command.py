@@ -17,7 +17,7 @@ from minigrad.declaration import settings_of
 from tests.backends.compression_laws import COMPRESSORS
 from tests.bugs.mutant import mutant
 
-TRAIN = ["train", "--net", "mlp", "--epochs", "1", "--batch", "500", "--transport", "threads"]
+TRAIN = ["train", "--net", "sigmoid", "--epochs", "1", "--batch", "500", "--transport", "threads"]
 SERVER = ["--strategy", "server"]
 COMPRESSED = ["--strategy", "compressed"]
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.comm import run_ranks
@@ -32,6 +32,7 @@ HOW = st.sampled_from([{}, {"rendezvous": True}, {"seed": 1}, {"seed": 2}])
 
 @pytest.mark.parametrize("build", [Odd, convolutional])
 @pytest.mark.parametrize("stage", STAGES)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     ranks=st.integers(1, 6),
     sizes=st.lists(st.integers(1, 13), min_size=1, max_size=3),
@@ -158,6 +159,7 @@ def assert_same_bits(one, other):
 
 
 @pytest.mark.parametrize("stage", STAGES)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     ranks=st.integers(1, 6),
     optimizer=st.sampled_from(["momentum", "nesterov", "adam", "adamw", "adagrad", "rmsprop"]),

@@ -36,6 +36,13 @@ def net(rng):
     )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def earlier_objects():
+    """Objects of earlier tests are left out of the searches for garbage: each training makes four."""
+    gc.collect()
+    gc.freeze()
+
+
 def array_bytes():
     """Bytes of all NumPy arrays that were made since tracing began and still exist."""
     gc.collect()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.comm import run_ranks
@@ -56,6 +56,7 @@ def law(strategy, ranks, sizes, build: Callable[..., nn.Module] = Forked, how=No
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("build", [Forked, convolutional, odd])
 @pytest.mark.parametrize("name", OPTIMIZERS)
+@settings(max_examples=settings().max_examples // 4)  # of 30 cases
 @given(ranks=st.integers(1, 6), sizes=SIZES, how=HOW)
 def test_trains_like_serial(build, name, ranks, sizes, how):
     law(SharedMemoryDataParallel, ranks, sizes, build, how, optimizer=OPTIMIZERS[name])
@@ -98,6 +99,7 @@ def trained_weights(backend, comm, sizes, optimizer, dtype=np.float64):
 
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("name", ["momentum", "nesterov", "adam"])
+@settings(max_examples=settings().max_examples // 2)
 @given(ranks=st.integers(1, 6), sizes=SIZES, dtype=st.sampled_from([np.float32, np.float64]), how=HOW)
 def test_the_bits_are_those_of_the_naive_sum_on_every_rank(name, ranks, sizes, dtype, how):
     def both(comm):

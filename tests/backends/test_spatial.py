@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.comm import run_ranks
@@ -27,6 +27,7 @@ from tests.backends.spatial_laws import (
 
 
 @pytest.mark.parametrize(("kind", "ranks"), SPLITS)
+@settings(max_examples=settings().max_examples // 2)
 @given(net=nets(most=1), seed=st.integers(0, 99))
 def test_one_layer_passes_like_serial(kind, ranks, net, seed):
     passes(net, all_by(kind, net[0]), ranks, seed=seed)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backends.cli import curves, main
+from backends.cli import curves
 from minigrad.metrics_log import MetricsLog, first_and_last, read_metrics
 from tests.backends.log_laws import (
     draws_within_its_share,
@@ -110,12 +110,9 @@ KILLS = int(os.environ.get("MINIGRAD_KILLS", "1"))  # moments that are drawn
 
 
 @pytest.mark.parametrize("kill", range(KILLS))
-def test_a_killed_training_leaves_every_step_and_goes_on_with_the_others(
-    minigrad, tmp_path, monkeypatch, kill
-):
+def test_a_killed_training_leaves_every_step_and_goes_on_with_the_others(minigrad, tmp_path, kill):
     """It is killed as soon as it has a checkpoint and its log a drawn number of lines."""
     lines = random.Random(kill).randrange(30)
-    monkeypatch.setattr(main, "draw_curves", lambda metrics, file: None)
     assert minigrad(*TRAIN)[0] == 0
     (folder,) = (tmp_path / "runs").iterdir()
     undisturbed = steps_of(tmp_path)

@@ -4,7 +4,7 @@ from io import StringIO
 from types import ModuleType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -73,7 +73,7 @@ def test_the_verdict_says_what_the_numbers_say(verdict):
 def test_a_verdict_that_lies_is_seen(old, new):
     broken = mutant("backends.cli.proof", (old, new))
 
-    @settings(report_multiple_bugs=False)
+    @settings(max_examples=100, phases=[Phase.generate], report_multiple_bugs=False)
     @given(verdict=verdicts())
     def law(verdict):
         says_what_the_numbers_say(broken, verdict)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from backends.comm.virtual import Link, VirtualCluster
 from tests.backends.conformance import shift
+from tests.backends.lanes import thorough
 
 A, B = 2.0**-10, 2.0**10  # a latency and a bandwidth whose sums and quotients are exact in binary
 X = np.zeros(128)  # 1 KB
@@ -158,7 +159,8 @@ def test_the_ranks_of_a_machine_share_its_card_and_send_to_each_other_beside_it(
     assert world.run(program) == [(one, one), (one, 2 * one), (one, one), (one, 2 * one)]
 
 
-def test_a_thousand_ranks():
+@pytest.mark.parametrize("rounds", [8, thorough(10)])
+def test_many_ranks(rounds):
     """A binomial broadcast: ten rounds reach 1,024."""
 
     def program(comm):
@@ -170,9 +172,9 @@ def test_a_thousand_ranks():
             comm.send(X, comm.rank + lowest)
         return comm.time()
 
-    world = cluster(1024)
+    world = cluster(2**rounds)
     world.run(program)
-    assert world.seconds == 10 * cost(X.nbytes) and len(world.transfers) == 1023
+    assert world.seconds == rounds * cost(X.nbytes) and len(world.transfers) == 2**rounds - 1
 
 
 def test_computing_takes_no_negative_time():
