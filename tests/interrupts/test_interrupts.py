@@ -7,7 +7,7 @@ import pytest
 
 from minigrad.metrics_log import read_metrics
 
-from .interrupted import Run, bound, interrupted, listens
+from .interrupted import SOON, Run, interrupted, listens
 
 INT, TERM, HUP, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL
 NOTHING = "nothing was kept"
@@ -37,7 +37,7 @@ MOMENTS = {
 def check(run: Run, number: int, words: str) -> None:
     """Assert that a signal ended the run, with ``words`` in its one line, and that nothing is left."""
     assert run.status == 128 + number and not run.late, (run.status, run.text)
-    assert run.seconds < bound(), run.seconds
+    assert run.seconds < SOON, run.seconds
     assert not run.left and run.cursor_shown, run.text
     assert "Traceback" not in run.text and "BAD TERMINATION" not in run.text, run.text
     (line,) = run.words
@@ -69,7 +69,8 @@ def test_a_training_keeps_the_figures_of_its_epochs(tmp_path, command, number):
 @pytest.mark.parametrize(
     ("command", "number"),
     [
-        ("prove on threads", INT), ("prove on MPI", INT), ("grade", INT), ("grade", TERM), ("run", TERM),
+        ("prove on threads", INT), ("prove on MPI", INT), ("grade", INT),
+        pytest.param("grade", TERM, marks=pytest.mark.thorough), ("run", TERM),
         ("lesson", TERM), ("doctor", INT), ("trace", INT),
     ],
 )  # fmt: skip
@@ -84,9 +85,9 @@ def test_every_other_command_says_what_was_interrupted(tmp_path, command, number
     ("command", "number", "target"),
     [
         ("train on MPI", INT, "rank 0"),
-        ("train on MPI", TERM, "rank 1"),
+        pytest.param("train on MPI", TERM, "rank 1", marks=pytest.mark.thorough),
         ("train on MPI", KILL, "rank 1"),
-        ("run", INT, "rank 1"),
+        pytest.param("run", INT, "rank 1", marks=pytest.mark.thorough),
         ("run", HUP, "rank 0"),
     ],
 )
@@ -109,7 +110,15 @@ def test_mpichs_own_processes_that_are_killed_end_the_job(tmp_path, target, word
     check(run, KILL, word)
 
 
-@pytest.mark.parametrize("command", ["train on MPI", "grade", "run", "lesson"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train on MPI",
+        "grade",
+        pytest.param("run", marks=pytest.mark.thorough),
+        pytest.param("lesson", marks=pytest.mark.thorough),
+    ],
+)
 def test_a_launcher_that_is_killed_takes_its_job_along(tmp_path, command):
     run = interrupted(tmp_path, command, KILL, when=MOMENTS.get(command, Run.figures))
-    assert run.status == 128 + KILL and not run.left and run.seconds < bound(), run.left
+    assert run.status == 128 + KILL and not run.left and run.seconds < SOON, run.left

@@ -14,11 +14,14 @@ from tests.bugs.mutant import mutant
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
-import os, signal, sys, threading, time
+import os, signal, sys, time
 from tests.bugs.mutant import mutant
 
 signals = mutant("backends.launch.signals", *{change!r})
-threading.Timer(0.2, os.kill, (os.getpid(), {number})).start()
+signals.TIMEOUT = {seconds}
+
+def kill():
+    os.kill(os.getpid(), {number})
 
 def main():
     {code}
@@ -27,7 +30,11 @@ def main():
 
 signals.guarded(main)
 """
-WAIT = "end = time.monotonic() + 0.5\nwhile time.monotonic() < end: time.sleep(0.01)\n"
+WAIT = """import __main__, time
+__main__.kill()
+end = time.monotonic() + 0.2  # longer than REPEAT: the signal comes again
+while time.monotonic() < end: time.sleep(0.01)
+"""
 BAR = """
 import os, signal, time
 from rich.console import Console
@@ -49,17 +56,17 @@ def main():
 guarded(main)
 """
 SWALLOWED = {
-    "in an except": "\n    try: time.sleep(1)\n    except SystemExit: pass",
-    "in a destructor": "\n    class Noisy:\n        def __del__(self): time.sleep(1)\n    Noisy()",
+    "in an except": "\n    try: kill(), time.sleep(1)\n    except SystemExit: pass",
+    "in a destructor": "\n    class Noisy:\n        def __del__(self): kill(), time.sleep(1)\n    Noisy()",
     "in an import": "import slow",
     "in an import that fails in another way": "\n    try: import broken\n    except ImportError: sys.exit(1)",
-    "nowhere": "pass",
+    "nowhere": "kill()",
 }
-SPAWNS = "\n    signals.uninterrupted(lambda: (time.sleep(1), print('spawned', file=sys.stderr)))"
+SPAWNS = "\n    signals.uninterrupted(lambda: (kill(), time.sleep(0.2), print('spawned', file=sys.stderr)))"
 REQUEST = """
     from backends.launch.stop_request import StopRequest
-    signals.uninterrupted(lambda: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(0.01)))
-    end = time.monotonic() + 10
+    signals.uninterrupted(lambda: (kill(), time.sleep(0.01)))
+    end = time.monotonic() + 2 * signals.TIMEOUT
     with StopRequest() as request:
         while request.number is None and time.monotonic() < end: time.sleep(0.01)
     print("heard", request.number, file=sys.stderr)
@@ -77,14 +84,21 @@ CAUGHT = {
 
 
 def status(folder: Path, number: int, code: str, *change: tuple[str, str]) -> tuple[int, str]:
-    """The exit status of a process whose main thread runs ``code`` when the signal comes, and its words."""
-    (folder / "slow.py").write_text(f"import time\n{WAIT}")
-    broken = "".join(f"    {line}\n" for line in f"import time\n{WAIT}".splitlines())
+    """The exit status of a process whose main thread gets the signal in ``code``, and its words.
+
+    With a ``change`` it gives up early, for only what happens before that is a part of the law.
+    """
+    (folder / "slow.py").write_text(WAIT)
+    broken = "".join(f"    {line}\n" for line in WAIT.splitlines())
     (folder / "broken.py").write_text(
         f"try:\n{broken}except BaseException:\n    raise ImportError from None\n"
     )
     run = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(change=change, number=int(number), code=code)],
+        [
+            sys.executable,
+            "-c",
+            SCRIPT.format(change=change, number=int(number), code=code, seconds=1.0 if change else 4.5),
+        ],
         env={"PYTHONPATH": f"{ROOT}:{folder}", "PATH": ""},
         capture_output=True,
         text=True,
@@ -109,10 +123,9 @@ def test_what_is_uninterrupted_comes_to_its_end(tmp_path):
 
 
 def test_a_signal_just_before_a_request_to_stop_is_heard(tmp_path):
-    nothing = 0  # the number of no signal: the code sends its own one
-    end, words = status(tmp_path, nothing, REQUEST)
+    end, words = status(tmp_path, signal.SIGTERM, REQUEST)
     assert (end, words) == (0, "heard 15\n") or (end == 143 and "nothing was kept" in words), words
-    broken = (status(tmp_path, nothing, REQUEST, BUGS["not handed on"])[1] for _ in range(3))
+    broken = (status(tmp_path, signal.SIGTERM, REQUEST, BUGS["not handed on"])[1] for _ in range(3))
     assert any("it did not stop by itself" in words for words in broken)  # unless the request comes too late
 
 
@@ -140,24 +153,27 @@ def test_the_law_catches(tmp_path, bug, where):
     assert end != 143 or "nothing was kept" not in words, words
 
 
-def leaves_no_descriptors(module) -> bool:
-    """Whether commands that run one after the other in one process leave as many open files as before."""
+def leaves_no_descriptors(module, seconds: float) -> bool:
+    """Whether commands that run one after the other in one process leave as many open files as before.
+
+    They have ``seconds`` for it: a thread closes its end.
+    """
 
     def opened() -> int:
         return len(os.listdir("/proc/self/fd"))
 
-    module.guarded(lambda: None)  # whatever is opened once
-    time.sleep(0.1)
-    before, end = opened(), time.monotonic() + 2
+    before = opened()
     for _ in range(10):
         module.guarded(lambda: None)
-    while opened() > before and time.monotonic() < end:  # a thread closes its end
+    end = time.monotonic() + seconds
+    while opened() > before and time.monotonic() < end:
         time.sleep(0.01)
     return opened() <= before
 
 
 def test_commands_in_one_process_leave_no_descriptors():
-    assert leaves_no_descriptors(signals)
+    signals.guarded(lambda: None)  # whatever is opened once
+    assert leaves_no_descriptors(signals, seconds=20)
 
 
 DESCRIPTOR_BUGS = {
@@ -168,4 +184,4 @@ DESCRIPTOR_BUGS = {
 
 @pytest.mark.parametrize("bug", DESCRIPTOR_BUGS)
 def test_the_law_of_descriptors_catches(bug):
-    assert not leaves_no_descriptors(mutant("backends.launch.signals", DESCRIPTOR_BUGS[bug]))
+    assert not leaves_no_descriptors(mutant("backends.launch.signals", DESCRIPTOR_BUGS[bug]), seconds=0.5)

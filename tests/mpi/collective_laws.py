@@ -18,7 +18,7 @@ from tests.backends.collective_laws import LAWS, Case, cases, holds_on_all_ranks
 from tests.bugs.bug import Bug
 
 
-def laws_hold(comm: Communicator, device: str = "numpy", examples: int = 60) -> None:
+def laws_hold(comm: Communicator, device: str = "numpy", *, examples: int) -> None:
     """All ranks draw the same cases, and do not shrink one: ranks with different errors would part."""
 
     @settings(derandomize=True, database=None, deadline=None, max_examples=examples, phases=[Phase.generate])

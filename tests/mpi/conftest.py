@@ -1,4 +1,4 @@
-"""Real MPI: every test here starts mpiexec, with a bound on its time and no process left behind."""
+"""Real MPI: jobs that mpiexec starts, with a bound on their time and no process left behind."""
 
 import os
 import signal
@@ -13,6 +13,8 @@ import pytest
 
 from backends.launch.launch import environment, find_mpiexec, mpi_problem
 from backends.launch.sweep import sweep_memory
+
+from .rank_pool import RankPool
 
 
 @dataclass
@@ -85,12 +87,16 @@ class Processes:
         return self.run([sys.executable, "-m", "backends", *arguments], variables)
 
     def ranks(self, n: int, script: str, seconds: float = 120, **variables: str) -> Job:
-        """Run ``script`` (the text of a Python program) on ``n`` MPI processes."""
+        """Run ``script`` (the text of a Python program) on ``n`` MPI processes of its own."""
         (self.folder / "script.py").write_text(script)
         command = [str(find_mpiexec()), "-n", str(n), sys.executable, "-m", "mpi4py", "script.py"]
         return self.run(command, {**environment(n), "OPENBLAS_NUM_THREADS": "1", **variables}, seconds)
 
 
+# What a script for the pool begins with where it has a job of its own.
+COMM = """from backends.comm.mpi import MPIComm
+comm = MPIComm()
+"""
 HELLO = """import os, signal, sys, time
 import numpy as np
 from backends.comm.mpi import MPIComm
@@ -120,6 +126,14 @@ def alive(pid: int) -> bool:
 @pytest.fixture
 def processes(tmp_path):
     return Processes(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def pool():
+    """Ranks for scripts that end well."""
+    pool = RankPool()
+    yield pool
+    pool.close()
 
 
 def pytest_collection_modifyitems(items):

@@ -4,12 +4,13 @@ import re
 
 import pytest
 
+from .conftest import COMM
+
 LAW = """
 from functools import partial
 import numpy as np
 from hypothesis import given, settings, strategies as st
 from backends.comm.collectives import allreduce, ring_allreduce
-from backends.comm.mpi import MPIComm
 from backends.comm.trace import Traced, gather_trace
 from backends.data_parallel.bucketed import PROGRESS, Bucketed
 from backends.laws import trains_like_serial
@@ -33,7 +34,6 @@ class Branching(nn.Module):
             total = total + ops.tanh(self.sometimes(h)) * chosen
         return self.last(total)
 
-comm = MPIComm()
 traced = Traced(comm)
 
 @settings(derandomize=True, database=None, deadline=None, max_examples=6)
@@ -62,20 +62,17 @@ if comm.rank == 0:
 backend = Bucketed(comm)
 backend.place(nn.Linear(2, 2, rng=np.random.default_rng(0)))
 assert not backend.overlaps  # all ranks are on this machine
-comm.close()
-print("fine")
 """
 
 
-@pytest.mark.parametrize("n", [2, 3, 4])
-def test_buckets_train_like_serial(processes, n):
-    job = processes.ranks(n, LAW)
-    assert job.status == 0, job.err
-    assert job.out.count("fine") == n
+@pytest.mark.parametrize("n", [2, 3, pytest.param(4, marks=pytest.mark.thorough)])
+def test_buckets_train_like_serial(pool, n):
+    pool.run(n, LAW)
 
 
 def test_with_mpis_own_progress_thread_too(processes):
-    job = processes.ranks(2, LAW.replace("max_examples=6", "max_examples=3"), MPIR_CVAR_ASYNC_PROGRESS="1")
+    script = COMM + LAW.replace("max_examples=6", "max_examples=3") + "comm.close()\n"
+    job = processes.ranks(2, script, MPIR_CVAR_ASYNC_PROGRESS="1")
     assert job.status == 0, job.err
 
 

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]  # the strategies to place lie under tests
 WARM_UP, ROUNDS = 2, 3
 WIDTH = 1000  # a message of 220 KB: it lies in memory that the ranks share, where they can
@@ -35,7 +33,7 @@ def made():
     return -len(left)
 
 MPI.COMM_SELF.Set_errhandler(MPI.ERRORS_RETURN)
-comm, counts = MPIComm(), []
+comm = MPIComm()
 
 # What one rank still uses is not freed, however long ago the others dropped it.
 groups = [comm.split(0)]
@@ -51,20 +49,23 @@ for _ in range(2):
 assert number not in comm.parts.all
 
 names = [name for name in STRATEGIES if name != "elastic"]  # which needs ranks that outlive one another
-for rounds in (WARM_UP, ROUNDS):
-    for name in rounds * names:
-        train(comm, name, CLOSE, WIDTH)
-    counts.append(held(comm))
-before, after = counts
-assert after == before, f"rank {comm.rank}: {before} became {after}"
+for close in (True, False):
+    counts = []
+    for rounds in (WARM_UP, ROUNDS):
+        for name in rounds * names:
+            train(comm, name, close, WIDTH)
+        counts.append(held(comm))
+    before, after = counts
+    how = "closed" if close else "dropped"
+    assert after == before, f"rank {comm.rank}, {how}: {before} became {after}"
 comm.close()
 print("fine")
 """
 
 
-@pytest.mark.parametrize("close", [True, False], ids=["closed", "dropped"])
-def test_placing_again_and_again_grows_nothing(processes, close):
-    constants = f"{WARM_UP = }\n{ROUNDS = }\n{WIDTH = }\nCLOSE = {close}\n"
+def test_placing_again_and_again_grows_nothing(processes):
+    """Where each model's strategy is closed, and where it is dropped."""
+    constants = f"{WARM_UP = }\n{ROUNDS = }\n{WIDTH = }\n"
     job = processes.ranks(2, constants + GROWS, PYTHONPATH=str(ROOT))
     assert job.status == 0, job.err
     assert job.out.count("fine") == 2, job.out  # not by lines: the ranks print at the same time

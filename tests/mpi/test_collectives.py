@@ -3,24 +3,21 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from backends.comm.collectives import ALLREDUCES
 from tests.backends.gpu_laws import LATE, TWO
 from tests.double import needs_double
 
 LAWS = """
-from backends.comm.mpi import MPIComm
 from backends.comm.trace import Traced
 from tests.mpi import collective_laws
-comm = MPIComm()
-collective_laws.laws_hold(comm)
+collective_laws.laws_hold(comm, examples=EXAMPLES)
 group = comm.split(comm.rank % 2, key=-comm.rank)
 for one in (Traced(comm), group, comm.split(comm.rank)):
     collective_laws.laws_hold(one, examples=5)
 collective_laws.collectives_are_counted_once(comm)
 collective_laws.allreduces_by_name_sum(comm)
-comm.close()
-print("fine")
 """
 
 HUNT = """
@@ -44,10 +41,8 @@ print("fine")
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
-def test_each_is_what_it_is_called(processes, n):
-    job = processes.ranks(n, LAWS)
-    assert job.status == 0, job.err
-    assert job.out.count("fine") == n
+def test_each_is_what_it_is_called(pool, n):
+    pool.run(n, LAWS.replace("EXAMPLES", str(settings().max_examples)))
 
 
 def test_the_laws_catch_the_bugs(processes):
@@ -63,7 +58,9 @@ def test_arrays_on_gpus_pass_through_the_host(processes):
     assert job.out.count("fine") == 2
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize(
+    "n", [pytest.param(1, marks=pytest.mark.thorough), pytest.param(2, marks=pytest.mark.thorough), 3]
+)
 def test_the_program_of_lesson_05_in_plain_mpi4py(processes, n):
     program = Path(__file__).parents[2] / "lessons" / "05_messages" / "plain_mpi4py.py"
     job = processes.minigrad("run", "-n", str(n), str(program))
@@ -71,7 +68,26 @@ def test_the_program_of_lesson_05_in_plain_mpi4py(processes, n):
     assert job.out.count("a sum in Fortran order: 4 of 6 numbers wrong") == n
 
 
-@pytest.mark.parametrize("name", ALLREDUCES)
+PROVE = """
+from backends.cli.parallel import ParallelConfig
+from backends.cli.proof import Proof
+from backends.comm.collectives import ALLREDUCES
+for name in ALLREDUCES:
+    verdict = Proof(ParallelConfig("replicated", {"allreduce": name}, data=2), net="mlp").run(comm)
+    assert verdict is None or verdict["passed"], name
+"""
+
+
+def test_every_allreduce_by_name_is_proved(pool):
+    pool.run(2, PROVE)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "ring" else pytest.param(name, marks=pytest.mark.thorough) for name in ALLREDUCES],
+)
 def test_prove_takes_every_allreduce_by_name(processes, name):
-    job = processes.minigrad("prove", "--data", "2", "--transport", "mpi", "--allreduce", name)
+    job = processes.minigrad(
+        "prove", "--data", "2", "--net", "mlp", "--transport", "mpi", "--allreduce", name
+    )
     assert job.status == 0, job.out + job.err

@@ -1,8 +1,11 @@
 """What never ends elsewhere ends here: each rank that waits says for whom, with which tag, at which line."""
 
+import json
 import re
 
 import pytest
+
+from .conftest import Processes
 
 START = """import sys, time
 import numpy as np
@@ -74,22 +77,90 @@ DEADLOCKS = {
 }
 
 
-@pytest.mark.parametrize("kind", DEADLOCKS)
+EARLY = "a rank returns early"
+ENDS = ("both receive first", EARLY)
+IN_A_JOB = [kind if kind in ENDS else pytest.param(kind, marks=pytest.mark.thorough) for kind in DEADLOCKS]
+
+
+def every_rank_that_waits_says_for_what(text, waits, number):
+    lines = [line for line in text.splitlines() if line.startswith("minigrad: rank")]
+    assert len(lines) == len(waits), text
+    for rank, what in waits.items():
+        start = rf"minigrad: rank {rank} waited [\d.]+ s, since [\d:]+, "
+        pattern = rf"{start}{re.escape(what)}.* at script.py:{number}$"
+        assert any(re.match(pattern, line) for line in lines), (pattern, lines)
+
+
+def marked_line(program):
+    return next(i for i, text in enumerate(program.splitlines(), 1) if "# here" in text)
+
+
+@pytest.mark.parametrize("kind", IN_A_JOB)
 def test_a_deadlock_ends_and_every_rank_that_waits_says_for_what(processes, kind):
     program, waits = DEADLOCKS[kind]
-    script = START + program
-    line = next(i for i, text in enumerate(script.splitlines(), 1) if "# here" in text)
-    job = processes.ranks(2, script, seconds=30, MINIGRAD_TIMEOUT="0.5")
+    job = processes.ranks(2, START + program, seconds=30, MINIGRAD_TIMEOUT="0.5")
     assert job.status != 0
-    said = [text for text in job.err.splitlines() if text.startswith("minigrad: rank")]
-    assert len(said) == len(waits), job.err
-    for rank, what in waits.items():
-        pattern = (
-            rf"minigrad: rank {rank} waited [\d.]+ s, since [\d:]+, {re.escape(what)}.* at script.py:{line}$"
-        )
-        assert any(re.match(pattern, text) for text in said), (pattern, said)
+    every_rank_that_waits_says_for_what(job.err, waits, marked_line(START + program))
 
 
+# One job runs many programs, where an error ends no rank: each rank notes what it says, and its error.
+IN_TURN = """
+import contextlib, io, json, os
+from backends.comm import mpi_wait
+from backends.comm.mpi import MPI
+mpi_wait.GRACE = 0.0
+world, alarm, notes = MPI.COMM_WORLD, comm.last_tag + 1, {{}}
+for program in {programs!r}:
+    comm, text = MPIComm(world.Dup()), io.StringIO()
+    with contextlib.redirect_stderr(text):
+        try:
+            exec(compile(program, "script.py", "exec"))
+        except Exception as error:
+            print(error, file=sys.stderr)
+    notes[program] = text.getvalue()
+    world.Barrier()  # whatever alarms there are have come
+    while world.Iprobe(tag=alarm):
+        world.Recv(bytearray(0), tag=alarm)
+    world.Barrier()
+with open(f"notes.{{rank}}", "w") as file:
+    json.dump(notes, file)
+world.Barrier()
+sys.exit(1)  # so MPI ends the job, and does not wait for the messages that no rank receives
+"""
+
+
+@pytest.fixture(scope="module")
+def in_turn(tmp_path_factory):
+    """Runs programs one after the other on two ranks; what the two said in each."""
+
+    def run(programs, **variables):
+        processes = Processes(tmp_path_factory.mktemp("in_turn"))
+        processes.ranks(2, START + IN_TURN.format(programs=programs), **variables)
+        notes = [json.loads((processes.folder / f"notes.{rank}").read_text()) for rank in range(2)]
+        return {program: notes[0][program] + notes[1][program] for program in programs}
+
+    return run
+
+
+HERE = {  # a rank that is missing waits for the other one at the end
+    kind: (program.replace("time.sleep(60)", "None"), waits)
+    for kind, (program, waits) in DEADLOCKS.items()
+    if kind != EARLY
+}
+
+
+@pytest.fixture(scope="module")
+def reports(in_turn):
+    return in_turn([program for program, _ in HERE.values()], MINIGRAD_TIMEOUT="0.5")
+
+
+@pytest.mark.parametrize("kind", HERE)
+def test_every_rank_that_waits_says_for_what(reports, kind):
+    program, waits = HERE[kind]
+    every_rank_that_waits_says_for_what(reports[program], waits, marked_line(program))
+
+
+@pytest.mark.thorough
 def test_a_circle_of_three(processes):
     script = START + "comm.recv((rank + 1) % 3, tag=rank)\n"
     job = processes.ranks(3, script, seconds=30, MINIGRAD_TIMEOUT="0.5")
@@ -115,9 +186,19 @@ MISMATCHES = {
 }
 
 
+@pytest.fixture(scope="module")
+def mismatches(in_turn):
+    return in_turn(list(MISMATCHES), MINIGRAD_TIMEOUT="5", MINIGRAD_CHECK="messages")
+
+
 @pytest.mark.parametrize("call", MISMATCHES)
-def test_sizes_that_differ_are_named_on_both_sides(processes, call):
-    job = processes.ranks(2, START + call, seconds=30, MINIGRAD_TIMEOUT="5", MINIGRAD_CHECK="messages")
+def test_sizes_that_differ_are_named_on_both_sides(mismatches, call):
+    assert MISMATCHES[call] in mismatches[call]
+
+
+def test_sizes_that_differ_end_the_job(processes):
+    call = next(iter(MISMATCHES))
+    job = processes.ranks(2, START + call, seconds=30, MINIGRAD_CHECK="messages")
     assert job.status != 0
     assert MISMATCHES[call] in job.err
 

@@ -26,7 +26,9 @@ for bug in BUGS:
 """
 
 
-@pytest.mark.parametrize(("ranks", "way"), [(2, AWARE), (2, STAGED), (8, STAGED)])
+@pytest.mark.parametrize(
+    ("ranks", "way"), [(2, AWARE), (2, STAGED), pytest.param(8, STAGED, marks=pytest.mark.thorough)]
+)
 def test_strategies_are_proved_on_gpus(processes, ranks, way):
     job = processes.ranks(ranks, LAWS, **TWO, **LATE, **way)
     assert job.status == 0, job.err

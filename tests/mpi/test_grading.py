@@ -13,7 +13,7 @@ WRONG = TOTAL.replace("return x +", "return x * (1 + comm.rank) +")
 @pytest.mark.parametrize(
     ("total", "score", "words"),
     [
-        (TOTAL, 100, ""),
+        pytest.param(TOTAL, 100, "", marks=pytest.mark.thorough),
         (WRONG, 40, "rank 1 has"),
         (DEADLOCK, 40, "to receive from rank 0 (tag 0) at mine.py:2"),
     ],

@@ -47,6 +47,7 @@ def weights(folder):
     return load_file(file)
 
 
+@pytest.mark.thorough
 def test_three_hosts_reach_the_weights_of_four(processes, tmp_path):
     variables = environment(4) | {"MINIGRAD_TIMEOUT": "10"}
     with Hosts(tmp_path, rate=RATE, count=4) as hosts:

@@ -6,7 +6,6 @@ import pytest
 
 SPLIT = """
 import numpy as np
-from backends.comm.mpi import MPIComm
 from backends.data_parallel import DataParallel
 from backends.grid import Grid
 from backends.laws import trains_like_serial
@@ -17,7 +16,6 @@ from minigrad import nn, ops, optim
 from minigrad.data import Batch
 
 data, pipe, model = (int(n) for n in GRID)
-comm = MPIComm()
 grid = Grid(comm, data=data, pipe=pipe, model=model)
 rng = np.random.default_rng(0)
 batches = [Batch(rng.normal(size=(n, 2, 4, 4)), rng.integers(0, 3, n)) for n in (5, 1, 4)]
@@ -46,19 +44,28 @@ for plan in (
     None,
 ):
     trains_like_serial(lambda _: stack(plan), comm, build, ops.cross_entropy, batches, optimizer=clipped)
-comm.close()
-print("fine")
 """
 
 
 @pytest.mark.parametrize("grid", ["112", "121", "212", "222"])
-def test_a_split_model_trains_like_serial(processes, grid):
+def test_a_split_model_trains_like_serial(pool, grid):
     ranks = int(grid[0]) * int(grid[1]) * int(grid[2])
-    job = processes.ranks(ranks, SPLIT.replace("GRID", repr(grid)))
-    assert job.status == 0, job.err
-    assert job.out.count("fine") == ranks
+    pool.run(ranks, SPLIT.replace("GRID", repr(grid)))
 
 
+PROVE = """
+from backends.cli.parallel import ParallelConfig
+from backends.cli.proof import Proof
+verdict = Proof(ParallelConfig("replicated", data=2, model=2)).run(comm)
+assert verdict is None or verdict["passed"] and verdict["config"]["plan"] == {"7": "row", "9": "row"}, verdict
+"""
+
+
+def test_data_by_model_is_proved_with_the_default_plan(pool):
+    pool.run(4, PROVE)
+
+
+@pytest.mark.thorough
 def test_prove_data_by_model(processes):
     job = processes.minigrad("prove", "--data", "2", "--model", "2", "--transport", "mpi", "--json", "p.json")
     assert job.status == 0, job.err

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import COMM
+
 ROOT = Path(__file__).parents[2]  # the seeded bugs' own module lies under tests
 
 LAW = '''
 import numpy as np
 from backends.comm import one_sided
 from backends.comm.collectives import allgather
-from backends.comm.mpi import MPIComm
 
 
 def every_addition_counts_once(comm, Window, dtype, shape, at, shared, pushes=15):
@@ -30,16 +31,14 @@ def every_addition_counts_once(comm, Window, dtype, shape, at, shared, pushes=15
         expected = start + np.sum(allgather(comm, total), axis=0)  # when it is there, all have added
         assert (window.get() == expected).all(), (window.get(), expected)
     window.close()
+'''
 
-
-comm = MPIComm()
+FINE = """
 for shared in (True, False):
     for at in range(comm.size):
         for dtype, shape in (("float64", (3, 5)), ("float32", (1000,)), ("int64", ()), ("int32", (0,))):
             every_addition_counts_once(comm, one_sided.Window, dtype, shape, at, shared)
-'''
 
-FINE = """
 # Each number of an addition says who added it and which one it was: numbers drawn one by one, like tickets.
 with one_sided.Window(comm, np.zeros(1, np.int64) if comm.rank == 0 else None) as tickets:
     mine = np.concatenate([tickets.accumulate(np.ones(1, np.int64)) for _ in range(20)])
@@ -55,8 +54,6 @@ with one_sided.Window(comm, x if comm.rank == 0 else None) as window:
     window.accumulate(x)
     allgather(comm, np.zeros(1))
     assert (window.get() == (comm.size + 1) * x).all()
-comm.close()
-print("fine")
 """
 
 BUGS = {
@@ -86,15 +83,11 @@ for name, change in {bugs!r}.items():
         if comm.size > 1:
             raise  # and ends the others
         print("caught:", name)
-comm.close()
 """
 
 MISTAKES = """
 import numpy as np
-from backends.comm.mpi import MPIComm
 from backends.comm.one_sided import Window
-
-comm = MPIComm()
 
 def refused(work):
     try:
@@ -108,7 +101,6 @@ refused(lambda: Window(comm, np.zeros(3), at=2))
 with Window(comm, np.zeros(3) if comm.rank == 0 else None) as window:
     refused(lambda: window.accumulate(np.zeros(4)))
     refused(lambda: window.accumulate(np.zeros(3, np.float32)))
-comm.close()
 """
 
 ABSENT = """
@@ -125,24 +117,20 @@ window.accumulate(np.ones(3))
 
 
 @pytest.mark.parametrize("n", [1, 3])
-def test_every_addition_counts_once(processes, n):
-    job = processes.ranks(n, LAW + FINE)
-    assert job.status == 0, job.err
-    assert job.out.count("fine") == n
+def test_every_addition_counts_once(pool, n):
+    pool.run(n, LAW + FINE)
 
 
-def test_the_law_catches(processes):
-    law = LAW.partition("comm = MPIComm()")[0] + "comm = MPIComm()\n"
-    job = processes.ranks(1, law + CATCH.format(bugs=BUGS, pushes=3), PYTHONPATH=str(ROOT))
-    assert [bug for bug in BUGS if f"caught: {bug}\n" not in job.out] == [], job.err
+def test_the_law_catches(pool, processes):
+    out = pool.run(1, LAW + CATCH.format(bugs=BUGS, pushes=3))
+    assert [bug for bug in BUGS if f"caught: {bug}\n" not in out] == []
     lost = CATCH.format(bugs={"lost": READS_AND_WRITES_BACK}, pushes=3)
-    job = processes.ranks(3, law + lost, PYTHONPATH=str(ROOT))
+    job = processes.ranks(3, COMM + LAW + lost, PYTHONPATH=str(ROOT))
     assert job.status != 0 and "AssertionError" in job.err
 
 
-def test_mistakes_name_both_sides(processes):
-    job = processes.ranks(2, MISTAKES)
-    assert job.status == 0, job.err
+def test_mistakes_name_both_sides(pool):
+    out = pool.run(2, MISTAKES)
     for text, times in (
         ("rank 0 exposes an array, but passed none; pass one there, None elsewhere", 2),
         ("MPI cannot add bool; expose integers, float32 or float64", 2),
@@ -150,7 +138,7 @@ def test_mistakes_name_both_sides(processes):
         ("rank 1 adds float64(4,) to float64(3,), which rank 0 exposes; pass an array like it", 1),
         ("rank 0 adds float32(3,) to float64(3,), which rank 0 exposes; pass an array like it", 1),
     ):
-        assert job.out.count(text) == times, (text, job.out)
+        assert out.count(text) == times, (text, out)
 
 
 def test_a_wait_for_a_rank_outside_mpi_is_bounded(processes):

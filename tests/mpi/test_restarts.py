@@ -21,7 +21,7 @@ from tests.checkpoints.commands import all_results
 
 JOBS = int(os.environ.get("MINIGRAD_KILLS", "1"))
 SEED = int(os.environ.get("MINIGRAD_KILLS_SEED", "0"))
-TRAIN = ["train", "--net", "sigmoid", "--batch", "100", "--epochs", "10", "--data", "2", "--transport", "mpi"]
+TRAIN = ["train", "--net", "mlp", "--batch", "100", "--epochs", "5", "--data", "2", "--transport", "mpi"]
 KILLED = "minigrad: a rank was ended by SIGKILL, and with it the job; restart"
 SECONDS = 200
 

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.backends import trained_apart
-from tests.interrupts.interrupted import finish, started
+from tests.interrupts.interrupted import finish, memory, started
 
 from .conftest import alive, until
 
+SURVIVING = "train --net mlp --batch 250 --transport mpi --data 3 --strategy server --option survive=True"
 RUN = [sys.executable, "-m", "backends", "run", "--survive", "-n"]
 
 TRAINING = """
@@ -42,8 +43,8 @@ optimizer = OPTIMIZERS["momentum"](model.parameters())
 for t in range(STEPS):
     if t == 10:
         open(f"{comm.rank}.steps", "w").close()
-    while t == STEPS // 2 and comm.rank != VICTIM and not os.path.exists("killed"):
-        time.sleep(0.01)  # no one is done before the signal came
+    while t == STEPS // 2 and (comm.rank == VICTIM or not os.path.exists("killed")):
+        time.sleep(0.01)  # no rank trains on before the signal, and the victim comes no further
     step(backend, model, optimizer, batch)
     time.sleep(0.001)
 with warnings.catch_warnings(record=True) as told:
@@ -72,7 +73,9 @@ def job(processes, n, victim, settings, steps=60):
     return status, {rank: json.loads(f.read_text()) for rank, f in files.items() if f.exists()}
 
 
-@pytest.mark.parametrize(("servers", "settings"), [(1, {}), (2, {"staleness": 1})])
+@pytest.mark.parametrize(
+    ("servers", "settings"), [pytest.param(1, {}, marks=pytest.mark.thorough), (2, {"staleness": 1})]
+)
 def test_the_others_finish_without_a_worker_that_was_killed(processes, servers, settings):
     n, steps = 3 + servers, 60
     status, report = job(processes, n, 1, {"servers": servers, **settings}, steps)
@@ -87,7 +90,7 @@ def test_the_others_finish_without_a_worker_that_was_killed(processes, servers, 
     assert warning.startswith("worker 1 left after") and "it ended without a message" in warning
 
 
-@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("servers", [pytest.param(1, marks=pytest.mark.thorough), 2])
 def test_all_end_where_a_server_was_killed(processes, servers):
     status, report = job(processes, 2 + servers, 1 + servers, {"servers": servers})
     assert status != 0 and not report
@@ -140,20 +143,26 @@ def test_what_ends_run_ends_all(processes):
 def test_a_training_survives_rank_0_and_one_that_is_stopped(tmp_path, monkeypatch, rank, number, reason):
     """Another rank writes the results; one that is stopped is ended after MINIGRAD_TIMEOUT seconds."""
     monkeypatch.setenv("MINIGRAD_TIMEOUT", "5")
-    run = started(tmp_path, "a short training with survive")
-    try:
-        while not run.figures() and run.process.poll() is None:
-            run.read(0.02)
-        victim = run.pid_of(f"rank {rank}")
-        assert victim is not None
-        os.kill(victim, number)
-        end = time.monotonic() + 100
-        while run.process.poll() is None and time.monotonic() < end:
-            run.read(0.05)
-    finally:
-        finish(run, set(os.listdir("/dev/shm")))
+    for epochs in (6, 60, 300):  # more where a training was over before its rank got the signal
+        folder = tmp_path / str(epochs)
+        folder.mkdir()
+        shared = memory(0.0)
+        run = started(folder, f"{SURVIVING} --epochs {epochs}")
+        try:
+            while not run.figures() and run.process.poll() is None:
+                run.read(0.02)
+            victim = run.pid_of(f"rank {rank}")
+            if victim is not None:
+                os.kill(victim, number)
+            end = time.monotonic() + 100
+            while run.process.poll() is None and time.monotonic() < end:
+                run.read(0.05)
+        finally:
+            finish(run, shared)
+        if any(json.loads(file.read_text()).get("lost") for file in folder.glob("runs/*/metrics.json")):
+            break
     assert run.status == 0 and not run.left, run.text
-    (file,) = tmp_path.glob("runs/*/metrics.json")
+    (file,) = folder.glob("runs/*/metrics.json")
     metrics = json.loads(file.read_text())
     assert metrics["finished"] and list(metrics["lost"]) == [str(rank)]
     assert metrics["lost"][str(rank)]["reason"] == reason

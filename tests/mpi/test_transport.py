@@ -7,10 +7,8 @@ import numpy as np
 from backends.comm import allreduce, broadcast, gather
 from backends.comm.collectives import naive_allreduce
 from tests.backends.conformance import PROMISES
-from backends.comm.mpi import MPIComm
 from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 
-comm = MPIComm()
 rank, size = comm.rank, comm.size
 right, left = (rank + 1) % size, (rank - 1) % size
 for promise in PROMISES:
@@ -88,15 +86,12 @@ members = [r for r in reversed(range(size)) if r % 2 == rank % 2]
 assert (half.rank, half.size) == (members.index(rank), len(members))
 assert float(allreduce(half, np.array([float(rank)]))[0]) == sum(members)
 assert float(SharedMemoryAllreduce(half)(half, np.array([float(rank)]))[0]) == sum(members)
-comm.close()
-print("fine")
 """
 
 PARALLEL = """
 from functools import partial
 import numpy as np
 from hypothesis import given, settings, strategies as st
-from backends.comm.mpi import MPIComm
 from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 from backends.data_parallel import DataParallel
 from backends.laws import trains_like_serial
@@ -108,7 +103,6 @@ def build(rng):
         nn.Conv2d(1, 4, 3, padding=1, rng=rng), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
         nn.Linear(16, 5, rng=rng), nn.Tanh(), nn.Linear(5, 3, rng=rng))
 
-comm = MPIComm()
 window = SharedMemoryAllreduce(comm)
 
 @settings(derandomize=True, database=None, deadline=None, max_examples=25)
@@ -120,23 +114,17 @@ def test(sizes, shared):
     trains_like_serial(strategy, comm, build, ops.cross_entropy, batches)
 
 test()
-comm.close()
-print("fine")
 """
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
-def test_messages_and_collectives(processes, n):
-    job = processes.ranks(n, MESSAGES)
-    assert job.status == 0, job.err
-    assert job.out.count("fine") == n
+def test_messages_and_collectives(pool, n):
+    pool.run(n, MESSAGES)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
-def test_data_parallel_trains_like_serial(processes, n):
-    job = processes.ranks(n, PARALLEL)
-    assert job.status == 0, job.err
-    assert job.out.count("fine") == n
+def test_data_parallel_trains_like_serial(pool, n):
+    pool.run(n, PARALLEL)
 
 
 UNFINISHED = """

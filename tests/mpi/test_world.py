@@ -40,7 +40,13 @@ def refused(job, word):
     assert "loss" not in job.out and "PROVED" not in job.out and "rank" not in job.out
 
 
-@pytest.mark.parametrize("variables", ALONE)
+ALIKE = "Open MPI's rank without a size"
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [pytest.param(name, marks=pytest.mark.thorough) if name == ALIKE else name for name in ALONE],
+)
 def test_a_process_that_is_alone_trains_nothing(processes, variables):
     variables, word = ALONE[variables]
     job = processes.minigrad(*TRAIN, **variables)
@@ -54,9 +60,11 @@ def test_a_process_that_is_alone_trains_nothing(processes, variables):
     [
         ("train --net mlp", "srun without PMI"),
         ("prove --data 2 --transport threads", "srun without PMI"),
-        ("prove --data 2 --transport threads", "a rank without a size"),
+        pytest.param(
+            "prove --data 2 --transport threads", "a rank without a size", marks=pytest.mark.thorough
+        ),
         ("lesson 06", "srun without PMI"),
-        ("lesson 06", "a rank without a size"),
+        pytest.param("lesson 06", "a rank without a size", marks=pytest.mark.thorough),
         ("run -n 2 who.py", "srun without PMI"),
         ("grade a2 --answers --transport mpi", "srun without PMI"),
     ],
@@ -110,18 +118,26 @@ def job(processes):
 
 
 MINIGRAD = [sys.executable, "-m", "backends"]
+STARTS = {"none pmi2": "srun", "none": "mpiexec"}
 connecting = pytest.mark.skipif(mpiexec_vendor() != "MPICH", reason="srun --mpi=pmi2 is for MPICH")
 
 
 @pytest.mark.parametrize("plugins", [pytest.param("none pmi2", marks=connecting), "none"])
 def test_in_a_job_minigrad_starts_ranks_that_know_one_another(job, plugins):
-    start = "srun" if "pmi2" in plugins else "mpiexec"
     done = job(*MINIGRAD, "run", "-n", "2", "who.py", plugins=plugins)
-    said, *ranks = done.out.splitlines()
-    assert done.status == 0 and said.startswith(f"in Slurm job 77: {start} "), done.err
+    start, *ranks = done.out.splitlines()
+    assert done.status == 0 and start.startswith(f"in Slurm job 77: {STARTS[plugins]} "), done.err
     assert sorted(ranks) == ["rank 0 of 2", "rank 1 of 2"]
+
+
+@pytest.mark.parametrize(
+    "plugins",
+    [pytest.param("none pmi2", marks=connecting), pytest.param("none", marks=pytest.mark.thorough)],
+)
+def test_in_a_job_a_command_starts_its_ranks(job, plugins):
     done = job(*MINIGRAD, "prove", "--data", "2", "--net", "mlp", plugins=plugins)
-    assert done.status == 0 and f"in Slurm job 77: {start} " in done.out and "PROVED" in done.out, done.err
+    start = f"in Slurm job 77: {STARTS[plugins]} "
+    assert done.status == 0 and start in done.out and "PROVED" in done.out, done.err
 
 
 def refused_after_start(done):
