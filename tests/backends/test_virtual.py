@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backends.comm import Wrapper
 from backends.comm.virtual import Link, VirtualCluster
 from tests.backends.conformance import shift
 from tests.backends.lanes import thorough
@@ -175,6 +176,15 @@ def test_many_ranks(rounds):
     world = cluster(2**rounds)
     world.run(program)
     assert world.seconds == rounds * cost(X.nbytes) and len(world.transfers) == 2**rounds - 1
+
+
+def test_a_wrapped_rank_computes_and_adds_in_the_clusters_time():
+    def program(comm):
+        wrapped = Wrapper(comm)
+        wrapped.compute(2.0 if comm.rank else 1.0)
+        return wrapped.time(), wrapped.reduction_seconds(X.nbytes)
+
+    assert cluster(2, reduction=1 / B).run(program) == [(1.0, X.nbytes / B), (2.0, X.nbytes / B)]
 
 
 def test_computing_takes_no_negative_time():
