@@ -1,5 +1,6 @@
 """A pool of ranks says what went wrong in a script, and the next script sees nothing of the one before."""
 
+import os
 import subprocess
 import sys
 
@@ -77,9 +78,14 @@ def test_fewer_and_more_ranks(small):
     assert [len(small.run(n, "print(comm.size)").split()) for n in (1, 2, 3, 1)] == [1, 2, 3, 1]
 
 
-def test_ranks_end_with_the_process_of_the_tests():
+def test_ranks_end_with_the_process_of_the_tests(tmp_path):
     run = subprocess.run(
-        [sys.executable, "-c", ORPHAN], cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60
+        [sys.executable, "-c", ORPHAN],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},  # for nobody removes the pool's folder
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
     )
     pids = [int(pid) for pid in run.stdout.split()]
     assert len(pids) == 2
