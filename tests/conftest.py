@@ -8,10 +8,12 @@ Files that take long come first, so that two workers end together: ``tests/secon
 each file, and ``python -m tests.times`` writes it.
 """
 
+import ctypes
 import gc
 import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import numpy  # noqa: F401  # loads the BLAS whose threads are limited
@@ -21,6 +23,7 @@ from threadpoolctl import threadpool_limits
 
 SECONDS = Path(__file__).with_name("seconds.json")
 NEW = 1000.0  # seconds of a file that nobody has measured: it is not to come last
+FIRST = "test_architecture.py"  # holds the syntax trees of all files, while a worker is small
 COMMON = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 EXAMPLES = {"short": 7, "quick": 20, "thorough": 60}
 for name, number in EXAMPLES.items():
@@ -35,8 +38,13 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "thorough: a test that only pytest --thorough runs")
-    profile = os.environ.get("HYPOTHESIS_PROFILE")
-    settings.load_profile(profile or ("thorough" if config.getoption("thorough") else "quick"))
+    os.environ.setdefault("HYPOTHESIS_PROFILE", "thorough" if config.getoption("thorough") else "quick")
+    settle()
+
+
+def settle():
+    """Give this process, of the tests or started by them, the surroundings that all tests need."""
+    settings.load_profile(os.environ["HYPOTHESIS_PROFILE"])
     hear_signals()
     # Else each command that the tests start would compile the whole of minigrad.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -72,10 +80,10 @@ def pytest_collection_modifyitems(config, items):
     seconds = json.loads(SECONDS.read_text(encoding="utf-8")) if SECONDS.exists() else {}
     root = config.rootpath
 
-    def length(item):
-        return -seconds.get(item.path.relative_to(root).as_posix(), NEW)
+    def place(item):
+        return item.path.name != FIRST, -seconds.get(item.path.relative_to(root).as_posix(), NEW)
 
-    items[:] = sorted(chosen, key=length)  # stable: the tests of a file stay together
+    items[:] = sorted(chosen, key=place)  # stable: the tests of a file stay together
 
 
 def pytest_collection_finish():
@@ -85,6 +93,14 @@ def pytest_collection_finish():
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def returned_memory():
+    """After each file the system gets back what is free: minigrad asks glibc to keep large arrays' memory."""
+    yield
+    with suppress(OSError, AttributeError, TypeError):  # other C libraries than glibc keep nothing
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def share_of(items, share):
