@@ -52,6 +52,12 @@ def settle():
     threadpool_limits(1, "blas")
 
 
+def pytest_xdist_auto_num_workers():
+    """Half as many again as there are cores, for tests wait for the processes that they start; at most 8."""
+    cores = os.cpu_count() or 1
+    return min(8, cores + (cores + 1) // 2)
+
+
 def hear_signals():
     """Let the commands that the tests start and stop hear every signal.
 
