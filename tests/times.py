@@ -2,14 +2,16 @@
 
 It prints a table by folder: how long its tests took, the CPU time of workers and of the commands that they
 started, how many these were, and how long a worker waited for something else than a processor. A second table
-has the CPU time of a process that starts and does nothing. Without arguments the seconds of each file go to
-``tests/seconds.json``, by which ``conftest`` orders the files.
+has the CPU time of a process that starts and does nothing, and a line the memory of the largest worker.
+Without arguments the seconds of each file go to ``tests/seconds.json``, by which ``conftest`` orders the
+files.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -94,6 +96,12 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None):
     return (yield from recorded(item.nodeid if nextitem is not None else END))
 
 
+def pytest_sessionfinish() -> None:
+    """Leave the most memory that this worker had, in MB."""
+    file = Path(os.environ[FOLDER]) / f"{os.getpid()}.memory"
+    file.write_text(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10}")  # of KB, as Linux counts
+
+
 Measured = list[tuple[str, Times]]
 """The times of each phase of each test, by the test's name."""
 
@@ -153,7 +161,8 @@ def main(arguments: list[str]) -> int:
         command = [sys.executable, "-m", "pytest", "-p", "tests.times", *arguments]
         status = subprocess.run(command, cwd=ROOT, env={**os.environ, FOLDER: folder}).returncode
         phases = measured(Path(folder))
-    print(table(phases), starts(), sep="\n\n")
+        largest = max((int(file.read_text()) for file in Path(folder).glob("*.memory")), default=0)
+    print(table(phases), starts(), f"The largest worker had {largest} MB.", sep="\n\n")
     if not arguments:
         seconds = {file: round(t.clock, 1) for file, (_, t) in by(file_of, phases).items() if file != END}
         SECONDS.write_text(json.dumps(seconds, indent=0) + "\n", encoding="utf-8")
