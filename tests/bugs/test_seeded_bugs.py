@@ -20,8 +20,8 @@ BUGS = [
 
 @pytest.fixture(scope="module")
 def hunter():
-    """A process that hunts; after a hundred bugs another one, for what Numba has compiled is never freed."""
-    with get_context("spawn").Pool(1, settle, maxtasksperchild=100) as pool:
+    """A process that hunts; after two hundred bugs another one, for what Numba has compiled is never freed."""
+    with get_context("spawn").Pool(1, settle, maxtasksperchild=200) as pool:
         yield pool
 
 
