@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from minigrad import Parameter, Tape, Tensor, nn, ops, recomputed
 from minigrad.testing import DEVICE, on_device
@@ -17,6 +17,7 @@ direct = pytest.mark.parametrize(
 )
 STRANGE = [[None], "words", {"a": 1}, np.array([object()]), [{1}], np.array(["1"])]
 INTEGERS = st.sampled_from([np.int8, np.int64, np.uint8, np.int32])
+FEW = max(2, settings().max_examples // 4)  # of each of a hundred ops
 host_only = pytest.mark.skipif(DEVICE != "numpy", reason="NumPy's functions take what lies on the host")
 
 
@@ -42,6 +43,7 @@ def test_a_list_or_tuple_of_tensors_is_joined_like_the_tensors(join, data):
 
 @host_only
 @direct
+@settings(max_examples=FEW)
 @given(data=st.data())
 def test_a_list_of_tensors_that_need_a_gradient_is_no_operand(case: Case, data):
     f, inputs = case.draw(data)
@@ -53,6 +55,7 @@ def test_a_list_of_tensors_that_need_a_gradient_is_no_operand(case: Case, data):
 
 @host_only
 @direct
+@settings(max_examples=FEW)
 @given(data=st.data(), strange=st.sampled_from(STRANGE))
 def test_what_holds_no_numbers_is_no_operand(case: Case, data, strange):
     if case.name in ("concatenate", "stack") and isinstance(strange, list):
@@ -127,6 +130,7 @@ def converted(setting, kind):
 
 
 @every_op
+@settings(max_examples=FEW)
 @given(data=st.data(), kind=INTEGERS)
 def test_numpys_integers_are_settings_like_pythons(case: Case, data, kind):
     inputs, settings = data.draw(case.inputs)
@@ -136,6 +140,7 @@ def test_numpys_integers_are_settings_like_pythons(case: Case, data, kind):
 
 
 @direct
+@settings(max_examples=FEW)
 @given(data=st.data())
 def test_whole_numbers_are_values_whatever_their_dtype(case: Case, data):
     """Also where only some of the inputs are integers."""

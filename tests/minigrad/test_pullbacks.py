@@ -2,7 +2,7 @@
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from tests.minigrad import op_laws
 from tests.minigrad.op_table import TABLE, Case
@@ -11,6 +11,7 @@ every_op = pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
 
 
 @every_op
+@settings(max_examples=settings().max_examples // 2)  # of each of a hundred ops
 @given(data=st.data())
 def test_a_pullback_keeps_nothing_writes_nothing_and_may_be_called_again(case: Case, data):
     f, inputs = case.draw(data)
