@@ -20,7 +20,7 @@ BUGS = [
 
 @pytest.fixture(scope="module")
 def hunter():
-    """A process that hunts; after two hundred bugs another one, for what Numba has compiled is never freed."""
+    """A process that hunts; after 200 bugs another one, for what Numba has compiled is never freed."""
     with get_context("spawn").Pool(1, settle, maxtasksperchild=200) as pool:
         yield pool
 
