@@ -28,8 +28,13 @@ def tree(path):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forget():
-    """The syntax trees of all files take 100 MB, which the tests of other modules are to have."""
+def trees():
+    """The syntax trees of all files take 100 MB, which the tests of other modules are to have.
+
+    They are made one after the other, so that nothing that stays lies between them.
+    """
+    for path in FILES:
+        tree(path)
     yield
     for function in (text, tree, classes, behavior, owners):
         function.cache_clear()
@@ -225,7 +230,7 @@ def test_no_name_is_a_participle_alone(folder):
         f"{path}:{node.lineno}: {name}"
         for path in NAMED
         if path.parts[0] == folder and USES.search(text(path))  # few need to be parsed
-        for node, name in new_names(tree(path))
+        for node, name in new_names(ast.parse(text(path)))
         if name in BARE_PARTICIPLES
     ]
     assert wrong == []
