@@ -182,7 +182,7 @@ def prove(
 ) -> None:
     """Compare all gradients of one parallel step, on all ranks, with a serial step (status 1: not equal).
 
-    Differences are relative to the largest element of each gradient.
+    Differences are relative to the largest element of each gradient, and at least a hundredth of the model's.
     """
     one_rank = "serial" if ranks.pipe > 1 else "replicated"
     settings = replace(settings, **ranks.configure(flags, settings.batch, one_rank))

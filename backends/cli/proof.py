@@ -124,14 +124,17 @@ def report(verdict: dict[str, Any]) -> Table:
 def conclusion(verdict: dict[str, Any]) -> Text:
     """The verdict in one line; it names the worst parameter and rank where the runs are not equal.
 
-    Differences are relative to the largest element of the gradient.
+    Differences are relative to the largest element of the gradient, as ``laws.distances`` says.
     """
     worst = max(rows_of(verdict), key=lambda row: row["max_rel_error"])
     relative = f"{worst['max_rel_error']:.1e}"
     allowed = f"(allowed {verdict['bound']:.0e}, relative)"
     if not verdict["passed"]:
         where = f"{worst['name']} on rank {worst['worst_rank']}"
-        return Text(f"NOT EQUAL: {where} differs by {relative} {allowed}", "bold red")
+        return Text(
+            f"NOT EQUAL: {where} differs by {worst['max_abs_error']:.1e}, relative {relative} {allowed}",
+            "bold red",
+        )
     if all(row["max_abs_error"] == 0 for row in rows_of(verdict)):
         return Text("PROVED: all ranks equal the serial run bit for bit", "bold green")
     return Text(f"PROVED: all ranks equal the serial run to {relative} {allowed}", "bold green")

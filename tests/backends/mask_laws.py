@@ -199,5 +199,5 @@ def ranks_round_by_their_own_numbers() -> None:
 
 OPTIMIZERS = {
     "momentum": lambda ps: optim.SGD(ps, 0.1, momentum=0.9),
-    "adam": lambda ps: optim.Adam(ps, 0.01, eps=1e-3),
+    "adam": lambda ps: optim.Adam(ps, 0.01),
 }

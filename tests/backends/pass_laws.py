@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from backends.comm.communicator import Communicator
-from backends.laws import Strategy, bound_for, distance
+from backends.laws import Strategy, bound_for, distances
 from minigrad.backend import Serial
 from minigrad.device import Array
 from minigrad.module import Module
@@ -32,8 +32,8 @@ def passes_like_serial(
     """Assert that output, gradients (the input's too) and running statistics are serial on this rank.
 
     One forward and one backward from a random gradient of the output.
-    ``build`` returns the same model at each call, in ``x``'s dtype. Differences are relative to the largest
-    element, and at most ``bound_for(x.dtype)`` unless another bound is given.
+    ``build`` returns the same model at each call, in ``x``'s dtype. Differences are relative to
+    the scale that ``distances`` gives, and at most ``bound_for(x.dtype)`` unless another bound is given.
     """
     bound = bound_for(x.dtype) if bound is None else bound
     results = []
@@ -43,9 +43,9 @@ def passes_like_serial(
             y = model(leaf)
         tape.backward(y, np.random.default_rng(seed).normal(size=y.shape))
         backend.finish(model, 0.0)
-        arrays: dict[str, Any] = {"output": y.numpy(), "input gradient": leaf.grad}
-        results.append(arrays | backend.full_gradients(model) | backend.full_state(model))
-    serial, split = results
-    wrong = {name: distance(serial[name], split.get(name))[1] for name in serial}
-    text = ", ".join(f"{name} by {d:.2e}" for name, d in wrong.items() if not d <= bound)
-    assert not text, f"rank {comm.rank} of {comm.size} differs from serial, of the largest element: {text}"
+        values: dict[str, Any] = {"output": y.numpy(), **backend.full_state(model)}
+        gradients: dict[str, Any] = {"input gradient": leaf.grad, **backend.full_gradients(model)}
+        results.append((values, gradients))
+    wrong = [pair for pairs in zip(*results, strict=True) for pair in distances(*pairs).items()]
+    text = ", ".join(f"{name} by {relative:.2e}" for name, (_, relative) in wrong if not relative <= bound)
+    assert not text, f"rank {comm.rank} of {comm.size} differs from serial, of the scale: {text}"

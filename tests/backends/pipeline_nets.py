@@ -39,7 +39,7 @@ class Unused(nn.Module):
 def dropping(rng):
     """The same with dropout and batch-norm, and with a frozen bias."""
     model = nn.Sequential(
-        nn.Linear(4, 6, rng=rng, bias=False),  # which batch-norm would take away
+        nn.Linear(4, 6, rng=rng),
         nn.BatchNorm(6),
         nn.Dropout(0.3, rng=np.random.default_rng(int(rng.integers(99)))),
         nn.Tanh(),
@@ -105,7 +105,7 @@ MODELS = {
 }
 OPTIMIZERS = {
     "momentum": lambda ps: optim.SGD(ps, 0.1, momentum=0.9, weight_decay=0.01),
-    "adam": lambda ps: optim.Adam(ps, 0.01, eps=1e-3),
+    "adam": lambda ps: optim.Adam(ps, 0.01),
     # These two sum norms over ranks, in another order than serially.
     "clipped": lambda ps: optim.SGD(ps, 0.5, momentum=0.9).clipped(0.05),
     "lars": lambda ps: optim.LARS(ps, 1.0).clipped(0.5),

@@ -16,11 +16,10 @@ STAGES = (1, 2, 3)
 OPTIMIZERS = {
     "momentum": lambda ps: optim.SGD(ps, 0.1, momentum=0.9, weight_decay=0.01),
     "nesterov": lambda ps: optim.SGD(ps, 0.1, momentum=0.9, nesterov=True),
-    # With their usual eps they divide gradients that are nothing but rounding by themselves.
-    "adam": lambda ps: optim.Adam(ps, 0.05, eps=1e-3, weight_decay=0.01),
-    "adamw": lambda ps: optim.AdamW(ps, 0.05, eps=1e-3, weight_decay=0.01),
-    "adagrad": lambda ps: optim.Adagrad(ps, 0.05, eps=1e-3),
-    "rmsprop": lambda ps: optim.RMSprop(ps, 0.05, eps=1e-2, momentum=0.9, centered=True),
+    "adam": lambda ps: optim.Adam(ps, 0.05, weight_decay=0.01),
+    "adamw": lambda ps: optim.AdamW(ps, 0.05, weight_decay=0.01),
+    "adagrad": lambda ps: optim.Adagrad(ps, 0.05),
+    "rmsprop": lambda ps: optim.RMSprop(ps, 0.05, momentum=0.9, centered=True),
     "lars": lambda ps: optim.LARS(ps, 0.1, weight_decay=0.01, trust=0.1),
     "clipped": lambda ps: optim.SGD(ps, 0.5, momentum=0.9).clipped(0.1),
 }
@@ -57,7 +56,7 @@ def convolutional(rng):
 
 def normalised(rng):
     return nn.Sequential(
-        nn.Conv2d(1, 3, 3, padding=1, bias=False, rng=rng),
+        nn.Conv2d(1, 3, 3, padding=1, rng=rng),
         nn.BatchNorm(3),
         nn.Flatten(),
         nn.Linear(18, 3, rng=rng),

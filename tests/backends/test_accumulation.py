@@ -29,7 +29,7 @@ from tests.backends import pipeline_nets, sharded_nets, test_stack
 
 OPTIMIZERS = {
     "momentum": lambda ps: optim.SGD(ps, 0.1, momentum=0.9, weight_decay=0.01),
-    "adam": lambda ps: optim.Adam(ps, 0.01, eps=1e-3),
+    "adam": lambda ps: optim.Adam(ps, 0.01),
     "clipped": lambda ps: optim.SGD(ps, 0.5, momentum=0.9).clipped(0.05),
     # Those of the others go on adding up; nobody may sum them again, or apply them.
     "some parameters": lambda ps: optim.SGD(ps[::2], 0.1),

@@ -107,7 +107,7 @@ BUGS = [
 def test_the_law_catches(bug, settings):
     ranks, settings = 3, {"sizes": [7, 5], **settings}
     law(Sharded, ranks, **settings)
-    with pytest.raises(AssertionError, match="of its largest element on rank"):
+    with pytest.raises(AssertionError, match="of its scale on rank"):
         law(bug, ranks, **settings)
 
 

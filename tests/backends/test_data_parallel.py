@@ -159,7 +159,7 @@ BUGS = [
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda b: getattr(b, "__name__", "lambda"))
 def test_the_law_catches(bug):
-    with pytest.raises(AssertionError, match="of its largest element on rank"):
+    with pytest.raises(AssertionError, match="of its scale on rank"):
         law(bug, 3, [7, 5])
 
 

@@ -120,10 +120,10 @@ def test_all_three_axes_to_the_last_digits(traced):
 
 def normalised(rng):
     return nn.Sequential(
-        nn.Conv2d(2, 3, 3, padding=1, bias=False, rng=rng),
+        nn.Conv2d(2, 3, 3, padding=1, rng=rng),
         nn.BatchNorm(3),
         nn.Tanh(),
-        nn.Conv2d(3, 4, 3, bias=False, rng=rng),
+        nn.Conv2d(3, 4, 3, rng=rng),
         nn.BatchNorm(4),
         nn.Flatten(),
         nn.Linear(16, 3, rng=rng),

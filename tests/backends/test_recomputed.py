@@ -15,7 +15,7 @@ from minigrad.data import Batch
 
 def convolutional(rng):
     return nn.Sequential(
-        nn.Conv2d(1, 3, 3, bias=False, rng=rng), nn.BatchNorm(3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Conv2d(1, 3, 3, rng=rng), nn.BatchNorm(3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
         nn.Linear(12, 5, rng=rng), nn.Tanh(), nn.Linear(5, 3, rng=rng),
     )  # fmt: skip
 

@@ -58,7 +58,7 @@ OPTIMIZERS = {
     "momentum": lambda p: optim.SGD(p, 0.1, momentum=0.9),
     "clipped": lambda p: optim.SGD(p, 0.5, momentum=0.9, weight_decay=0.1).clipped(0.05),
     "lars": lambda p: optim.LARS(p, 1.0).clipped(0.5),
-    "adam": lambda p: optim.Adam(p, 0.01, eps=1e-3).clipped(1.0),
+    "adam": lambda p: optim.Adam(p, 0.01).clipped(1.0),
 }
 PLANS = [
     {"1": "column", "3": "row"},

@@ -86,7 +86,7 @@ def sharded_clips_like_serial() -> None:
 
 def normalised(rng: np.random.Generator) -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 3, 3, padding=1, bias=False, rng=rng),
+        nn.Conv2d(1, 3, 3, padding=1, rng=rng),
         nn.BatchNorm(3),
         nn.Flatten(),
         nn.Linear(18, 3, rng=rng),
@@ -137,7 +137,7 @@ def micro_batches_are_the_whole_batch() -> None:
 
 # Bugs
 
-SERIAL = "of its largest element on rank"
+SERIAL = "of its scale on rank"
 BACKEND = "minigrad.backend"
 (REPLICATED, SYNCHRONOUS, BUCKETED, SHARDED, GATHERED, FLAT_PARAMETER, STEP_SUMMARY, BACKUP, AVERAGING) = (
     f"backends.data_parallel.{module}"

@@ -56,7 +56,7 @@ def what_the_inner_must_finish_waits_for_it() -> None:
 
 # Bugs
 
-SERIAL = "of its largest element on rank"
+SERIAL = "of its scale on rank"
 LAYER_WISE, GRID, STACK = "backends.pipeline.layer_wise", "backends.grid", "backends.stack"
 
 BUGS = [

@@ -3,7 +3,7 @@
 from tests.backends import mask_laws
 from tests.bugs.bug import Bug
 
-SERIAL = "of its largest element on rank"
+SERIAL = "of its scale on rank"
 MASK, PASS, BACKEND = "minigrad.random_mask", "minigrad.forward_pass", "minigrad.backend"
 COMPRESSOR = "backends.data_parallel.compression.compressor"
 

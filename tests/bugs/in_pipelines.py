@@ -103,7 +103,7 @@ def two_versions_are_the_loops() -> None:
 
 # Bugs
 
-SERIAL, LOOP = "of its largest element on rank", "on rank . of 3"
+SERIAL, LOOP = "of its scale on rank", "on rank . of 3"
 (MAIL, ENGINE, PIPELINE, HOLDERS, ONE_WAY, ZERO, STASH, ASYNCHRONOUS) = (
     f"backends.pipeline.{module}"
     for module in (

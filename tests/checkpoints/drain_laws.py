@@ -13,7 +13,7 @@ from backends.cli.checkpointing import CheckpointOptions, TrainingCheckpoints
 from backends.comm.collectives import barrier
 from backends.comm.communicator import Communicator
 from backends.comm.virtual import Link, VirtualCluster
-from backends.laws import distance
+from backends.laws import distances
 from minigrad import nn, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
@@ -93,8 +93,8 @@ def is_serial_on_the_listed_contributors(
         Serial().step(model, batch[samples], cross_entropy)
         optimizer.step()
     for rank, run in enumerate(runs):
-        for name, array in model.state_dict().items():
-            relative = distance(array, run.arrays[f"model/{name}"])[1]
+        whole = {f"model/{name}": array for name, array in model.state_dict().items()}
+        for name, (_, relative) in distances(whole, run.arrays).items():
             assert relative <= 1e-11, f"rank {rank}: {name} differs by {relative:.1e}"
 
 

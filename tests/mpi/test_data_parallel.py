@@ -13,7 +13,7 @@ from minigrad.data import Batch
 
 def net(rng):
     model = nn.Sequential(
-        nn.Conv2d(1, 3, (2, 3), padding=1, bias=False, rng=rng), nn.BatchNorm(3), nn.ReLU(), nn.Flatten(),
+        nn.Conv2d(1, 3, (2, 3), padding=1, rng=rng), nn.BatchNorm(3), nn.ReLU(), nn.Flatten(),
         nn.Linear(27, 7, rng=rng), nn.Tanh(), tied := nn.Linear(7, 7, rng=rng), nn.Tanh(), tied,
         nn.Linear(7, 3, rng=rng),
     )
@@ -32,7 +32,7 @@ batches = [Batch(rng.normal(size=(n, 1, 2, 3)), rng.integers(0, 3, n)) for n in 
 window = SharedMemoryAllreduce(comm)
 OPTIMIZERS = {
     "momentum": lambda p: optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01),
-    "adam": lambda p: optim.Adam(p, 0.01, eps=1e-3),
+    "adam": lambda p: optim.Adam(p, 0.01),
     "clipped": lambda p: optim.SGD(p, 0.1, momentum=0.9).clipped(0.05),
     "lars": lambda p: optim.LARS(p, 1.0, momentum=0.9, weight_decay=0.01),
 }

@@ -27,7 +27,7 @@ def build(rng):
 
 
 def clipped(parameters):
-    return optim.Adam(parameters, 0.05, eps=1e-3, weight_decay=0.01).clipped(0.5)
+    return optim.Adam(parameters, 0.05, weight_decay=0.01).clipped(0.5)
 
 
 for stage in (1, 2, 3):

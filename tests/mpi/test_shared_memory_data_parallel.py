@@ -31,7 +31,7 @@ def batches_of(sizes):
 
 OPTIMIZERS = {
     "nesterov": lambda p: optim.SGD(p, 0.1, momentum=0.8, nesterov=True, weight_decay=0.01),
-    "adam": lambda p: optim.Adam(p, 0.01, eps=1e-3),
+    "adam": lambda p: optim.Adam(p, 0.01),
     "clipped": lambda p: optim.SGD(p, 0.1, momentum=0.9).clipped(0.05),
 }
 

@@ -13,7 +13,7 @@ from minigrad.data import Batch
 def build(_):
     rng = np.random.default_rng(0)
     return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1, bias=False, rng=rng), nn.BatchNorm(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(3, 8, 3, padding=1, rng=rng), nn.BatchNorm(8), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(8, 4, 5, padding=2, rng=rng), nn.Tanh(), nn.AvgPool2d(3, stride=2),
         nn.Flatten(), nn.Linear(4 * 7 * 7, 5, rng=rng),
     )
