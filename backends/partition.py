@@ -90,29 +90,42 @@ def check_bounds(bounds: Sequence[int] | str, stages: int, layers: int) -> None:
 def bounds_by_bytes(model: Sequential, stages: int, starts: Sequence[int] | None = None) -> tuple[int, ...]:
     """The bounds for which the largest stage has the fewest bytes of parameters.
 
-    A stage starts at one of the layers ``starts``; by default at a layer with parameters, if there are
-    enough.
+    A stage starts at one of the layers ``starts``, by default ``stage_starts``.
     """
     sizes = [full_nbytes(layer) for layer in model.layers]
-    if starts is None:
-        sized = [i for i, size in enumerate(sizes) if size]
-        starts = sized if len(sized) >= stages else range(len(sizes))
-    cuts = [0, *starts[1:], len(sizes)]
-    blocks = [sum(sizes[a:b]) for a, b in pairwise(cuts)]
-    return tuple(cuts[i] for i in optimal(blocks, stages))
+    return bounds_of_blocks(sizes, stages, stage_starts(model, stages) if starts is None else starts)
 
 
 def bounds_by_time(
     comm: Communicator, model: Sequential, stages: int, shape: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """The bounds for which the slowest stage is fastest, as rank 0 measures with inputs of this shape."""
+    """The bounds for which the slowest stage is fastest, as rank 0 measures with inputs of this shape.
+
+    A stage starts at one of the layers ``stage_starts``.
+    """
     costs = np.zeros(len(model.layers))
     if comm.rank == 0:
         parameter = next(iter(model.parameters()))
         xp = array_module(parameter.data)
         x = xp.asarray(np.random.default_rng(0).random(shape), dtype=parameter.dtype)
         costs[:] = costs_by_time(model, Batch(x, xp.zeros(len(x), dtype=int)))
-    return tuple(optimal([float(cost) for cost in broadcast(comm, costs)], stages))
+    return bounds_of_blocks(broadcast(comm, costs).tolist(), stages, stage_starts(model, stages))
+
+
+def stage_starts(model: Sequential, stages: int) -> Sequence[int]:
+    """The layers with parameters, if there are enough for ``stages``; else all.
+
+    So every rank has something to train, and no cut parts a layer from its activation, which may be one pass.
+    """
+    sized = [i for i, layer in enumerate(model.layers) if full_nbytes(layer)]
+    return sized if len(sized) >= stages else range(len(model.layers))
+
+
+def bounds_of_blocks(costs: Sequence[float], stages: int, starts: Sequence[int]) -> tuple[int, ...]:
+    """The bounds for which the largest stage is as small as possible; a stage starts at one of ``starts``."""
+    cuts = [0, *starts[1:], len(costs)]
+    blocks = [sum(costs[a:b]) for a, b in pairwise(cuts)]
+    return tuple(cuts[i] for i in optimal(blocks, stages))
 
 
 # The cost of a layer

@@ -119,16 +119,22 @@ def check_losses(comm: Any, peers_by_name: dict[str, Peer], tolerance: float) ->
 
 
 def interleaved(comm: Any, peers_by_name: dict[str, Peer], rounds: int) -> Times:
-    """Seconds per step of each peer in each round, in an order that is shuffled but the same on all ranks."""
+    """Seconds per step of each peer in each round, in an order that is shuffled but the same on all ranks.
+
+    Rank 0 prints each round as it is measured: all of them take minutes.
+    """
     repeats = {name: 1 for name in peers_by_name}
     for name, peer in peers_by_name.items():
         once = comm.mpi.bcast(seconds(comm, peer, 2))
         repeats[name] = max(2, round(LEAST_SECONDS / once))
     times: Times = {name: [] for name in peers_by_name}
     order = random.Random(0)
-    for _ in range(rounds):
+    for number in range(1, rounds + 1):
         for name in order.sample(list(peers_by_name), len(peers_by_name)):
             times[name].append(seconds(comm, peers_by_name[name], repeats[name]))
+        if comm.rank == 0:
+            row = ", ".join(f"{name} {t[-1] * 1000:.1f}" for name, t in times.items())
+            console.print(f"round {number} of {rounds}, ms a step: {row}", highlight=False, soft_wrap=True)
     return times if comm.rank == 0 else {}
 
 

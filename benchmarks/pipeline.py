@@ -40,7 +40,7 @@ def main(
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures there")] = None,
     gantt: Annotated[Path | None, typer.Option(help="a folder for pictures of plans and runs")] = None,
 ) -> None:
-    """Print time per step, speedup, bubble and memory of every schedule."""
+    """Print time per step, speedup, bubble and memory of every schedule, each table once it is measured."""
     names = [name.strip().upper() for name in only.split(",")] if only else list(NETWORKS)
     if unknown := [name for name in names if name not in NETWORKS]:
         raise typer.BadParameter(f"unknown network {unknown[0]}; choose from {', '.join(NETWORKS)}")
@@ -49,15 +49,17 @@ def main(
     if under_mpiexec():
         comm = load_mpi()()
         start_torch(comm)
-        cases = ((name, *case) for name in names for case in CASES[name])
-        leave({" ".join(map(str, case)): measure(comm, *case, rounds, gantt) for case in cases})
+        result = {}
+        for name, batch, micro_batches in ((one, *case) for one in names for case in CASES[one]):
+            figures = measure(comm, name, batch, micro_batches, rounds, gantt)
+            if comm.rank == 0:  # at once: the next case takes minutes
+                console.print(table(name, batch, micro_batches, **figures))
+            result[f"{name} {batch} {micro_batches}"] = figures
+        leave(result)
         stop_torch()
         comm.close()
         return
     result = on_this_machine(__file__, sys.argv[1:])
-    for case, figures in result.items():
-        name, batch, micro_batches = case.split()
-        console.print(table(name, int(batch), int(micro_batches), **figures))
     if json_file is not None:
         json_file.write_text(json.dumps({"rounds": rounds, "found": result}))
 

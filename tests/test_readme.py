@@ -1,11 +1,13 @@
 """The documents are true: their Python runs as written, and the paths that they name exist."""
 
 import re
+from html import unescape
 from pathlib import Path
 
 import pytest
 import typer
 
+from backends.__main__ import main
 from backends.cli.main import app
 from backends.cli.proof import conclusion
 from backends.cli.training import epoch_line
@@ -137,6 +139,41 @@ def test_the_output_of_the_readme_is_that_of_the_commands():
     (error,) = re.findall(r"to (\S+) ", verdict)
     row = {"max_rel_error": float(error), "max_abs_error": float(error), "worst_rank": 0}
     assert verdict == conclusion({"passed": True, "bound": 1e-12, "parameters": [row], "loss": row}).plain
+
+
+PICTURE = ROOT / "lessons" / "pictures" / "proof.svg"
+
+
+def words_of_svg(text):
+    """The words in a picture of a terminal, however its lines are broken; numbers with an exponent are N."""
+    words = " ".join(unescape(part) for part in re.findall(r"<text[^>]*>([^<]*)</text>", text))
+    return re.sub(r"\d\.\de[+-]\d\d", "N", " ".join(re.sub("[\u2500-\u257f]", " ", words).split()))
+
+
+def shows_what_the_command_prints(picture, printed):
+    """The picture, drawn with MPI, has the words of a run on threads."""
+    assert words_of_svg(picture) == words_of_svg(printed.replace("(threads)", "(mpi)"))
+
+
+def proof_of_the_readme(file, monkeypatch):
+    (line,) = re.findall(r"`minigrad (prove [^`]*)`", TEXT.partition("## ")[0])
+    arguments = ["minigrad", *line.split(), "--transport", "threads", "--svg", str(file)]
+    monkeypatch.setattr("sys.argv", arguments)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert not end.value.code
+    return file.read_text(encoding="utf-8")
+
+
+def test_the_picture_of_the_readme_is_that_of_the_command(tmp_path, monkeypatch):
+    """It is drawn by the command that stands below it, with ``--svg lessons/pictures/proof.svg``."""
+    printed = proof_of_the_readme(tmp_path / "proof.svg", monkeypatch)
+    picture = PICTURE.read_text(encoding="utf-8")
+    shows_what_the_command_prints(picture, printed)
+    for word in ("ranks,", "allowed", "1.bias"):
+        assert picture.count(word) == 1
+        with pytest.raises(AssertionError):
+            shows_what_the_command_prints(picture.replace(word, "another"), printed)
 
 
 def commands(text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from ..checkpoint.checkpoints import MANIFEST, Damaged, Generation, generations, read_generation
 from .console import new_console
+from .next_command import NextCommand
 from .parallel import counted, ranks_of
 
 app = typer.Typer(help="Show the checkpoints of a training, or verify every byte of them.")
@@ -39,6 +41,8 @@ def show(folder: Folder) -> None:
     console.print(table)
     if newest is not None:
         console.print(arrays_of(newest))
+    words = "compare every byte with its checksum"
+    NextCommand(f"minigrad checkpoint verify {shlex.quote(str(folder))}", words).show(console)
 
 
 @app.command()
@@ -49,6 +53,8 @@ def verify(folder: Folder) -> None:
         damaged |= isinstance(generation, Damaged)
         words = f"damaged: {generation}" if isinstance(generation, Damaged) else f"whole: {generation.folder}"
         print(words)
+    if not damaged:
+        NextCommand("minigrad lesson 16", "how a checkpoint survives a crash").show(new_console())
     sys.exit(int(damaged))
 
 

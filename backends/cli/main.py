@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from dataclasses import replace
 from importlib.metadata import entry_points, version
@@ -34,7 +35,7 @@ from .checkpointing import CheckpointOptions
 from .console import new_console, print_paths
 from .curves import Curves, check_drawing, draw_curves, drawing_problem
 from .link_report import as_values, conclusion, link_table
-from .next_command import after_training, lesson_of
+from .next_command import NextCommand, after_storm, after_training, lesson_of
 from .options import MOST_SAMPLES, ParallelOptions
 from .parallel import members
 from .refusal import in_one_line, is_refusal
@@ -223,7 +224,11 @@ def test(
     ] = None,
 ) -> None:
     """Count how many test images a trained model classifies correctly."""
-    print(SavedModel(file, net, dataset).report())
+    model = SavedModel(file, net, dataset)
+    print(model.report())
+    NextCommand(f"minigrad prove --net {model.net} --data 2", "can two ranks train it as one?").show(
+        Console()
+    )
 
 
 @app.command("trace")
@@ -244,7 +249,11 @@ def trace_command(
         check_writable(png, "--png")
         check_drawing()
     console = new_console()
-    show(file, step, png, width or console.width, console)
+    about = show(file, step, png, width or console.width, console)
+    lesson, topic = (
+        ("13", "the gaps in a schedule") if "pipeline" in about else ("06", "what hides a message")
+    )
+    NextCommand(f"minigrad lesson {lesson}", topic).show(console)
 
 
 @app.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -263,7 +272,10 @@ def run_command(
     ] = False,
 ) -> None:
     """Run a Python script on MPI processes, on this machine or in the current Slurm job."""
-    sys.exit(run_script(ranks, script, hosts, survive, oversubscribe))
+    status = run_script(ranks, script, hosts, survive, oversubscribe)
+    if status == 0 and hosts is None:
+        NextCommand(f"minigrad slurm run {shlex.join(script)}", "as a job of a cluster").show(Console())
+    sys.exit(status)
 
 
 @app.command("slurm", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -299,6 +311,11 @@ def slurm_command(
     check_writable(output, "--output")
     settings = {"nodes": nodes, "tasks": tasks, "cpus": cpus, "time": time, "notice": notice}
     write(batch_script(command, root, **settings, extra=sbatch or ()), output)
+    following = NextCommand(f"sbatch {shlex.quote(str(output))}", "where Slurm is")
+    if output is None:
+        again = shlex.join(["minigrad", "slurm", "--output", "job.sh", *sys.argv[2:]])
+        following = NextCommand(again, "the same in a file, for sbatch")
+    following.show(Console())
 
 
 @app.command()
@@ -340,6 +357,8 @@ def storm(
     if strategy is not None:
         check_choice("--strategy", strategy, STRATEGIES)
     console = new_console()
+    settings = {"--strategy": strategy, "--ranks": ranks}
+    more = [word for name, value in settings.items() if value is not None for word in (name, str(value))]
     if seeds is None:
         chosen = Storm.of(seed, strategy, ranks)
         places = storm_view.places_of(only, chosen)
@@ -347,15 +366,16 @@ def storm(
         check_writable(png, "--png")
         check_drawing()
         safe = storm_view.show_one(chosen if places is None else chosen.only(places), picture, console)
+        after_storm(seed, more, safe=safe).show(console)
         sys.exit(0 if safe else 1)
     if only is not None or png is not None:
         raise ValueError("--only and --png are for one storm; leave --seeds out")
     storms = (Storm.of(seed + number, strategy, ranks) for number in range(seeds))
     failed = storm_view.run_many(storms, seeds, console)
     if failed is not None:
-        settings = {"--strategy": strategy, "--ranks": ranks}
-        more = [word for name, value in settings.items() if value is not None for word in (name, str(value))]
         storm_view.report_failure(failed, more, console)
+    else:
+        NextCommand("minigrad lesson 16", "what fails, and what is left").show(console)
     sys.exit(0 if failed is None else 1)
 
 
@@ -396,7 +416,12 @@ def doctor(
     if json is not None:
         values = {"findings": [finding._asdict() for finding in findings]}
         write_json(json, values | ({} if links is None else as_values(links)))
-    sys.exit(1 if any(f.needed and f.remedy for f in findings) else 0)
+    if any(f.needed and f.remedy for f in findings):
+        sys.exit(1)
+    if links is not None:
+        NextCommand("minigrad lesson 05", "what a message costs on a link").show(console)
+    else:
+        NextCommand("minigrad train --data 2", "train on two ranks").show(console)
 
 
 app.add_typer(checkpoint_view.app, name="checkpoint")

@@ -125,7 +125,8 @@ class ParallelOptions:
     )
     bounds: str | None = pipeline_option(
         None,
-        "stage boundaries as layer indices (0,3,5), or bytes or time to balance the stages (default: bytes)",
+        "stage boundaries as layer indices (0,3,5), or time or bytes to balance the stages (default: time, "
+        "and bytes with --model)",
         metavar="BOUNDS",
     )
     recompute: bool = pipeline_option(
@@ -214,7 +215,7 @@ class ParallelOptions:
                 "bounds": bounds,
                 "pipe_options": options,
             }
-        bounds = bounds or "bytes"
+        bounds = bounds or ("time" if self.model == 1 else "bytes")
         if written is None:
             name = self.schedule or "1f1b"
             check_choice("schedule", name, pipeline_names())
@@ -224,11 +225,10 @@ class ParallelOptions:
         table = schedule.of(self.pipe, 2 * self.pipe if micro is None else micro, chunks)
         check_timetable(table)
         check_bounds(bounds, table.stages, layers)
-        if bounds == "time" and data * self.model > 1:
+        if bounds == "time" and self.model > 1:
             raise ValueError(
-                "--bounds time is measured by each pipeline for itself, and two would find other bounds; "
-                "measure with --data 1 --model 1, and pass the numbers that train then prints, as "
-                "--bounds 0,3,5"
+                f"--bounds time measures whole layers, and --model {self.model} splits them; measure with "
+                "--model 1, and pass the numbers that train then prints, as --bounds 0,3,5"
             )
         return {
             "schedule": name,

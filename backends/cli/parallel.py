@@ -70,7 +70,7 @@ class ParallelConfig:
         sample: dict[str, Any] = {"sample": SAMPLE, "batch_size": max(batch_size // self.data, 1)}
         members = [] if self.strategy == "serial" and not self.options else [strategy(grid.data)]
         if self.pipe > 1:
-            pipeline = self.pipeline(grid.pipe, **sample)
+            pipeline = self.pipeline(grid.pipe, agree_on=grid.comm, **sample)
             if members and pipeline.outermost_only:
                 raise ValueError(
                     f"--schedule {self.schedule} updates parameters in its own way, so it has no data axis; "
@@ -81,7 +81,7 @@ class ParallelConfig:
             members.append(find_strategy(MODEL_PARALLEL, axis="model")(grid.model, self.plan, **sample))
         return members[0] if len(members) == 1 else Stack(*members)
 
-    def pipeline(self, comm: Communicator, **sample: Any) -> Backend:
+    def pipeline(self, comm: Communicator, **measured: Any) -> Backend:
         """The strategy on the pipe axis; a setting of None keeps the strategy's own default."""
         settings = {"micro_batches": self.micro, "bounds": self.bounds}
         settings = {name: value for name, value in settings.items() if value is not None}
@@ -90,7 +90,7 @@ class ParallelConfig:
         settings |= {} if self.schedule is None else {"schedule": self.schedule}
         settings |= {} if self.timetable is None else {"schedule": schedule_of(self.timetable)}
         pipeline = find_strategy(PIPELINE, axis="pipe")
-        return pipeline(comm, chunks=self.chunks, recompute=self.recompute, **settings, **sample)
+        return pipeline(comm, chunks=self.chunks, recompute=self.recompute, **settings, **measured)
 
     def trace_notes(self) -> dict[str, Any]:
         """The metadata of a trace: a pipeline's numbers, and the ranks of each in the order of its stages."""

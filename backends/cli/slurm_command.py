@@ -85,4 +85,4 @@ def write(text: str, file: Path | None) -> None:
         print(text, end="")
         return
     file.write_text(text)
-    print(f"written to {file}; submit it with sbatch {file}")
+    print(f"written to {file}")

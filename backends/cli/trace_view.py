@@ -19,11 +19,12 @@ from ..pipeline.timetable import Timetable
 from ..pipeline.trace import as_trace, bubble_of, instructions_of, plan_of, ranks_of
 
 
-def show(file: Path, step: int | None, png: Path | None, width: int, console: Console) -> None:
+def show(file: Path, step: int | None, png: Path | None, width: int, console: Console) -> dict[str, Any]:
     """Print a step of the run whose trace is in ``file``, and draw it to the file ``png`` if there is one.
 
     The default is the step of median length of all but the first. A pipeline's step is printed below its
-    plan; of several pipelines only the first one is drawn, but a line describes each.
+    plan; of several pipelines only the first one is drawn, but a line describes each. Returns the metadata of
+    the trace.
     """
     trace, about = read_trace(file)
     steps = steps_of(trace)
@@ -49,6 +50,7 @@ def show(file: Path, step: int | None, png: Path | None, width: int, console: Co
     if png is not None:
         lines += [f"picture in {png}"]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    return about
 
 
 def steps_of(trace: Trace) -> list[Trace]:

@@ -36,10 +36,12 @@ class Pipeline(Backend):
 
     ``schedule`` is a schedule, an order, or the name of a schedule. A rank holds ``chunks`` stages of the
     model (by default the schedule's number); stage s is the layers from ``bounds[s]`` to ``bounds[s + 1]``.
-    With "bytes" the largest stage has as few bytes of parameters as possible; with "time" the slowest one
-    takes as little time as possible, measured on rank 0 with samples of shape ``sample``, ``batch_size`` of
-    them in a step. Trains like ``Serial(micro_batches)``: a batch-norm's statistics are those of the
-    micro-batches. ``recompute`` keeps only each stage's input, and computes the rest again before a backward.
+    With "time" the slowest stage takes as little time as possible, measured on rank 0 with samples of shape
+    ``sample``, ``batch_size`` of them in a step; that is the default where ``sample`` is given. With "bytes",
+    else the default, the largest stage has as few bytes of parameters as possible. The pipelines of a grid
+    are cut alike by time if ``agree_on`` is its communicator. Trains like ``Serial(micro_batches)``: a
+    batch-norm's statistics are those of the micro-batches. ``recompute`` keeps only each stage's input, and
+    computes the rest again before a backward.
     """
 
     def __init__(
@@ -49,9 +51,10 @@ class Pipeline(Backend):
         *,
         micro_batches: int = 4,
         chunks: int | None = None,
-        bounds: Sequence[int] | str = "bytes",
+        bounds: Sequence[int] | str | None = None,
         sample: Sequence[int] | None = None,
         batch_size: int = 64,
+        agree_on: Communicator | None = None,
         recompute: bool = False,
     ):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
@@ -60,10 +63,13 @@ class Pipeline(Backend):
         self.schedule = schedule
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.table: Timetable = check_schedule(self.schedule, self.size, self.micro_batches, chunks)
+        if bounds is None:
+            bounds = "bytes" if sample is None else "time"
         self.requested_bounds = bounds if isinstance(bounds, str) else tuple(bounds)
         self.bounds: tuple[int, ...] = ()  # as the model was cut
         self.sample = None if sample is None else tuple(sample)
         self.batch_size = at_least_one("batch_size", batch_size)
+        self.agree_on = comm if agree_on is None else agree_on
         self.recompute = recompute
         self.groups: list[tuple[Communicator, list[Tensor]]] = []
 
@@ -123,7 +129,7 @@ class Pipeline(Backend):
                 'pass sample=, or take bounds by "bytes"'
             )
         rows = -(-self.batch_size // self.micro_batches)
-        return bounds_by_time(self.comm, model, self.table.stages, (rows, *self.sample))
+        return bounds_by_time(self.agree_on, model, self.table.stages, (rows, *self.sample))
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
         """Run all micro-batches as the schedule says; returns the weighted losses that this rank computes.

@@ -519,9 +519,10 @@ save(figure, FIGURES / "unequal.png")
 # %% [markdown]
 # Cut by bytes, the pipeline is hardly faster than one rank: one stage does 99 % of the work. Cut by time,
 # one rank holds nearly all of the weights. And even the best cut by time is not equal, since a layer cannot
-# be cut: its slowest stage takes 1.2 s, not 1. `Pipeline(bounds="bytes")` is the library's default, and
-# `bounds="time"` (`minigrad train --pipe 4 --bounds time`) measures each layer first. What else helps: more
-# ranks for the slow stage (PipeDream, lesson 15), or a layer that is split itself (lesson 11).
+# be cut: its slowest stage takes 1.2 s, not 1. `minigrad train --pipe 4` measures each layer first and cuts
+# by time, and so does `Pipeline` where it gets the shape of a sample; without one it can only cut by bytes.
+# What else helps: more ranks for the slow stage (PipeDream, lesson 15), or a layer that is split itself
+# (lesson 11).
 #
 # Read: Narayanan et al. 2019 (PipeDream), doi:10.1145/3341301.3359646; Kim et al. 2020 (torchgpipe),
 # arXiv:2004.09910.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from backends.cli.next_command import NextCommand
 from backends.cli.run_folder import check_writable
 from minigrad.lookup import check_choice
 
@@ -61,6 +63,7 @@ def autograder(
             print(
                 f"and {work.name} as assignments/{work.name}, without answers.py, mistakes.py, instructor.md"
             )
+    NextCommand("minigrad assignment new own/a1_topic", "an assignment of your own").show(Console())
 
 
 def installed_version() -> str:
@@ -81,7 +84,9 @@ def assignment(
     check_choice("action", action, ACTIONS)
     if action == "new":
         new_assignment(folder)
-        print(f"{folder}: change its files, then try them with: minigrad assignment check {folder}")
+        print(f"{folder}: change its files, then try them with minigrad assignment check {folder}")
+        command = f"minigrad assignment check {shlex.quote(str(folder))}"
+        NextCommand(command, "does its grading find the mistakes?").show(Console())
         return
     if not (folder / "tasks.py").is_file():
         raise ValueError(f"there is no {folder / 'tasks.py'}; minigrad assignment new {folder} makes one")
@@ -94,6 +99,10 @@ def assignment(
     console.print(
         "the grading is right" if not wrong else f"{wrong} of these lose other tasks than they should"
     )
+    if not wrong:
+        words = [folder.name, "--folder", str(folder.parent), "--gradescope", f"{folder.name}.zip"]
+        command = f"minigrad autograder {shlex.join(words)}"
+        NextCommand(command, "what grades it at Gradescope").show(console)
     sys.exit(1 if wrong else 0)
 
 

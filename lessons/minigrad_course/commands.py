@@ -32,9 +32,10 @@ from backends.launch.signals import Interrupted
 from backends.launch.supervise import supervise
 from minigrad.lookup import check_choice
 
-from . import INSTALLED, LESSONS
+from . import LESSONS
 from .progress import FILE as PROGRESS
 from .progress import Progress, note_answers, note_lesson, note_points
+from .repository import repository
 
 if TYPE_CHECKING:
     from .grading.assignment import Assignment
@@ -113,7 +114,8 @@ def lesson(
     known = lessons()
     if copy is not None:
         copy_lessons(copy)
-        print(f"the lessons and assignments are in {copy}; cd {copy}, and minigrad lesson 06 runs your copy")
+        print(f"the lessons and assignments are in {copy}, where the commands run your copy")
+        NextCommand(f"cd {shlex.quote(str(copy))} && minigrad lesson 01", "the first one").show(Console())
         return
     console = Console()
     if number is None:
@@ -133,6 +135,7 @@ def lesson(
         sys.exit(check_answers(chosen, file))
     if html is not None or notebook is not None:
         write_lesson(replace(chosen, file=own_copy(chosen.file)), html, notebook)
+        NextCommand(f"minigrad lesson {chosen.number} --check", "your answers to its questions").show(console)
         return
     under_mpiexec()  # raises where it is not clear whether it is
     script = own_copy(chosen.file)
@@ -167,7 +170,8 @@ def write_lesson(lesson: Lesson, html: Path | None, notebook: Path | None) -> No
     if notebook is not None:
         from .site.notebook import notebook as text_of_notebook
 
-        notebook.write_text(text_of_notebook(lesson.file), encoding="utf-8")
+        copied = None if lesson.file.is_relative_to(LESSONS) else lesson.file.parent
+        notebook.write_text(text_of_notebook(lesson.file, copied), encoding="utf-8")
         print(
             f"lesson {lesson.number} is in\n{notebook}\nwhich any Jupyter opens where minigrad is installed"
         )
@@ -194,21 +198,18 @@ def site(
     Each lesson is run once, in a few minutes for all; a later build runs only those whose sources changed.
     """
     check_choice("action", action, {"build": site})
-    if INSTALLED:
-        raise ValueError(
-            "the site is made of the whole repository, and here is only what pip installs of it; build it in "
-            "a clone, or write one lesson as a page by minigrad lesson 06 --html FILE"
-        )
     under_mpiexec()
     check_drawing()
     from .site.build import build
 
     try:
-        pages = build(folder, records, lambda step: print(step, flush=True))
+        with repository() as root:
+            pages = build(folder, records, lambda step: print(step, flush=True), root)
     except Interrupted as error:
         text = f"the lessons that were run are in {records}, and the next build goes on from there"
         raise Interrupted(error.number, text) from None
     print(f"{len(pages)} pages; open\n{folder / 'index.html'}")
+    NextCommand("minigrad lesson 01", "the first lesson, here").show(Console())
 
 
 def check_answers(lesson: Lesson, file: Path | None) -> int:
@@ -249,9 +250,21 @@ def experiment(
         for one in EXPERIMENTS.values():
             table.add_row(one.name, one.title)
         Console().print(table)
+        after_experiment(None, list(EXPERIMENTS)).show(Console())
         return
     check_choice("experiment", name, EXPERIMENTS)
-    sys.exit(EXPERIMENTS[name]().start())
+    status = EXPERIMENTS[name]().start()
+    if status == 0:
+        after_experiment(name, list(EXPERIMENTS)).show(Console())
+    sys.exit(status)
+
+
+def after_experiment(name: str | None, names: list[str]) -> NextCommand:
+    """The experiment after this one; of the last one, the lessons."""
+    place = 0 if name is None else names.index(name) + 1
+    if place < len(names):
+        return NextCommand(f"minigrad experiment {names[place]}", "it runs on two MPI processes")
+    return NextCommand("minigrad lesson", "all lessons, with what you have done")
 
 
 def grade(
@@ -318,6 +331,7 @@ def grade(
         chosen = [find_assignment(assignment, folder)] if assignment else find_assignments(folder)
         progress = Progress.read()
         console.print(assignment_table([settings.weighted(one) for one in chosen], progress))
+        after_assignments([one.name for one in chosen], progress).show(console)
         return
     if course is not None and seed is not None:
         raise ValueError(f"both --seed and {course} set the seed; leave --seed out")
@@ -371,6 +385,8 @@ def grade(
     if not answers:
         print_paths(console, text=own_copy(work.folder / "README.md"))
         after_grading(report, submission, find_assignments(folder)).show(console)
+    else:
+        NextCommand("minigrad handout students", "the tree for students, without answers").show(console)
     sys.exit(0 if report.score == work.points else 1)
 
 
@@ -384,6 +400,14 @@ def after_grading(report: Report, submission: Path | None, assignments: list[Ass
     if following is None:
         return NextCommand("minigrad grade --list", "all assignments, with your points")
     return NextCommand(f"minigrad grade {following.partition('_')[0]}", "the assignment after it")
+
+
+def after_assignments(names: list[str], progress: Progress) -> NextCommand:
+    """The first of them that does not have all points; where all have, the lessons."""
+    open_ones = [name for name in names if len({*progress.points.get(name, (0, 1))}) > 1]
+    if not open_ones:
+        return NextCommand("minigrad lesson", "all lessons, with what you have done")
+    return NextCommand(f"minigrad grade {open_ones[0].partition('_')[0]}", "the first one without all points")
 
 
 def grade_folder(assignment: Assignment, folder: Path, table: Path | None, jobs: int, **settings: Any) -> int:
@@ -409,6 +433,9 @@ def grade_folder(assignment: Assignment, folder: Path, table: Path | None, jobs:
             saved = f"{len(entries)} of {len(files)} submissions are in {table or 'the lines above'}"
             raise Interrupted(error.number, saved) from None
     console.print("\n".join(["", *summary(assignment, entries)]))
+    lowest = min(entries, key=lambda entry: -1 if entry.report is None else entry.report.score)
+    command = f"minigrad grade {assignment.name.partition('_')[0]} {shlex.quote(str(lowest.file))}"
+    NextCommand(command, "the lowest, with the smallest wrong case of each task").show(console)
     return 0 if all(entry.report is not None for entry in entries) else 1
 
 
@@ -416,15 +443,14 @@ def handout(
     folder: Annotated[Path, typer.Argument(help="a new or empty folder", metavar="DIR")],
 ) -> None:
     """Write the tree for students: library, lessons and assignments, without their answers."""
-    from .handout import ROOT, write_handout
+    from .handout import write_handout
 
-    lessons()  # raises where they are not installed
-    if not (ROOT / "pyproject.toml").is_file():
-        raise ValueError(
-            "a handout is made in the repository, and this is an installed wheel; minigrad lesson --copy DIR "
-            "writes the lessons and assignments without answers, for students who install the wheel too"
-        )
-    print(f"{write_handout(folder)} files in {folder}; students run pip install -e . in it")
+    with repository() as root:
+        count = write_handout(folder, root)
+    print(f"{count} files in {folder}; students run pip install -e . in it")
+    NextCommand("minigrad autograder a1 --gradescope a1.zip", "what grades them at Gradescope").show(
+        Console()
+    )
 
 
 def grading() -> Iterator[Finding]:

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
+from backends import partition
 from backends.comm import Communicator, run_ranks
 from backends.comm.communicator import Wrapper
 from backends.comm.trace import Traced
@@ -346,3 +348,20 @@ class Reversed(Serial):
         parts = work._replace(on_grad=None).split(self.micro_batches).values()
         losses = [inner(part) for part in reversed(parts)]
         return sum(reversed(losses))
+
+
+def pipelines_of_a_grid_are_cut_alike() -> None:
+    """By the time of the layers, as one rank measures it once; a second measurement would say otherwise."""
+    model = mlp(np.random.default_rng(0))
+    last = len(model.layers) - 1
+    costs = iter([[1.0] * last + [9.0], [9.0] + [1.0] * last])
+
+    def work(comm: Communicator) -> tuple[int, ...]:
+        grid = Grid(comm, data=2, pipe=2)
+        pipeline = Pipeline(grid.pipe, sample=sample_of(mlp), agree_on=grid.comm)
+        Stack(DataParallel(grid.data), pipeline).place(mlp(np.random.default_rng(0)))
+        return pipeline.bounds
+
+    with patch.object(partition, "costs_by_time", lambda model, batch: next(costs)):
+        cuts = run_ranks(4, work)
+    assert set(cuts) == {(0, last, last + 1)}, f"the ranks' bounds are {cuts}"

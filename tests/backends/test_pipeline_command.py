@@ -3,9 +3,11 @@
 import json
 import re
 from types import ModuleType
+from unittest.mock import patch
 
 import pytest
 
+from backends import partition
 from backends.cli import parallel, trace_view
 from backends.cli.trace_view import steps_of
 from backends.comm.chrome import chrome_trace, read_trace
@@ -69,6 +71,29 @@ def test_prove_a_grid(minigrad, tmp_path):
 def test_prove_other_layouts(minigrad, tmp_path, arguments):
     status, verdict, _ = proof(minigrad, tmp_path, *arguments)
     assert status == 0 and verdict["passed"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "bounds"),
+    [
+        (["--pipe", "2"], [0, 5, 6]),
+        (["--pipe", "2", "--data", "2"], [0, 5, 6]),
+        (["--pipe", "3", "--data", "2"], [0, 3, 5, 6]),
+        (["--pipe", "2", "--bounds", "bytes"], [0, 3, 6]),
+        (["--pipe", "2", "--model", "2"], [0, 3, 6]),
+        (["--pipe", "2", "--schedule", "layer-wise"], [0, 3, 6]),
+    ],
+    ids=lambda x: " ".join(map(str, x)),
+)
+def test_stages_take_the_same_time_where_layers_can_be_measured(minigrad, tmp_path, arguments, bounds):
+    """The last layer takes nine times as long as others; a second measurement would say otherwise.
+
+    Each stage has parameters.
+    """
+    costs = iter([[1.0, 1, 1, 1, 1, 9], [9.0, 1, 1, 1, 1, 1]])
+    with patch.object(partition, "costs_by_time", lambda model, batch: next(costs)):
+        status, verdict, _ = proof(minigrad, tmp_path, *arguments)
+    assert status == 0 and verdict["passed"] and verdict["config"]["bounds"] == bounds
 
 
 def test_prove_exits_1_when_the_shares_of_micro_batches_are_wrong(minigrad, tmp_path, monkeypatch):
@@ -204,8 +229,8 @@ MISTAKES = [
     (["train", "--pipe", "2", "--bounds", "0,-4,10"], "as 0,3,5, or one of bytes, time; got '0,-4,10'"),
     (["train", "--pipe", "2", "--bounds", ""], "as 0,3,5, or one of bytes, time; got ''"),
     (
-        ["train", "--pipe", "2", "--data", "2", "--bounds", "time"],
-        "two would find other bounds; measure with",
+        ["train", "--pipe", "2", "--model", "2", "--bounds", "time"],
+        "--bounds time measures whole layers, and --model 2 splits them; measure with --model 1",
     ),
     (["train", "--pipe", "2", "--option", "micro_batches=2"], "pass --micro instead"),
     (

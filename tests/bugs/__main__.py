@@ -15,10 +15,12 @@ import sys
 import warnings
 from time import perf_counter
 
+from hypothesis import settings
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+import tests.conftest  # noqa: F401  # registers the profiles of the lanes
 from tests.bugs.bug import Bug, Escaped, hunt
 from tests.bugs.suite import PARTS
 
@@ -26,6 +28,7 @@ from tests.bugs.suite import PARTS
 def main(words: list[str]) -> int:
     """Hunt the bugs that one of the ``words`` is in, all where there is none; the exit status."""
     warnings.simplefilter("ignore")  # what is wrong may overflow
+    settings.load_profile("quick")  # of the tests' own: a slow machine is no fault of a law
     console, start = Console(width=None if sys.stdout.isatty() else 200), perf_counter()
     table = Table("bug", "where", "law", "says", "s", title="Seeded bugs, and the laws that catch them")
     table.columns[-1].justify = "right"

@@ -112,6 +112,7 @@ SERIAL, LOOP = "of its scale on rank", "on rank . of 3"
     )
 )
 PARTITION = "backends.partition"
+PIPELINE = "backends.pipeline.pipeline"
 RECEIVED = "        x = self.posted.pop(hop)()\n"
 ONE_BUFFER = f"""{RECEIVED}        room = vars(self).setdefault("room", {{}})
         room = room.setdefault((hop.kind, hop.stage, x.shape), x)
@@ -188,6 +189,12 @@ BUGS = [
     Bug("the largest part is a sum of parts", PARTITION, "[max(ends[j] - ends[i], rest[j]) for j",
         "[ends[j] - ends[i] + rest[j] for j", parts_are_as_even_as_promised,
         r"assert max\(sums\(costs, bounds\)\) == least"),
+    Bug("each pipeline measures its layers for itself", PIPELINE,
+        "comm if agree_on is None else agree_on", "comm", pipeline_laws.pipelines_of_a_grid_are_cut_alike,
+        "."),
+    Bug("stages are alike in bytes although layers can be measured", PIPELINE,
+        'bounds = "bytes" if sample is None else "time"', 'bounds = "bytes"',
+        pipeline_laws.pipelines_of_a_grid_are_cut_alike, "the ranks' bounds are"),
     Bug("the stash is not copied", STASH, "array.copy() for", "array for",
         stashed_weights_are_the_loops, LOOP),
     Bug("back with the newest weights", STASH, "self.swapped_in(self.in_flight[0])",

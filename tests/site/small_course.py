@@ -85,7 +85,7 @@ def square(x: float, *, times: int = 1) -> float:
     """
     return x * x * times
 '''
-PROOF = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 20"><rect width="20" height="20"/></svg>'
+PROOF = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 60 20"><rect width="60" height="20"/></svg>'
 
 
 def explorables() -> dict[str, str]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from html import unescape
 from pathlib import Path, PurePosixPath
-
-from minigrad.files import replacement
+from time import perf_counter
 
 from .. import ROOT
 from ..commands import Lesson
@@ -20,7 +16,8 @@ from ..commands import lessons as all_lessons
 from . import lesson_page, module_page, pages
 from .markdown import Markdown, code
 from .notebook import notebook
-from .recording import Recording
+from .recording import RESULT, Recording, record_of
+from .seeded_bugs import SeededBugs
 from .template import Link, Page, relative, render
 
 ASSETS = Path(__file__).with_name("assets")
@@ -251,15 +248,11 @@ class Site:
                 "Each strategy is one file; add yours, and let the law judge it.",
             ),
         ]
-        self.add(
-            Page(
-                "index.html",
-                "Parallel training, proved",
-                pages.start(doors, self.explorables()),
-                "index.html",
-            )
+        proof = self.files["assets/proof.svg"] = without_fonts(
+            self.root / "lessons" / "pictures" / "proof.svg"
         )
-        self.files["assets/proof.svg"] = without_fonts(self.root / "lessons" / "pictures" / "proof.svg")
+        body = pages.start(doors, self.explorables(), proof)
+        self.add(Page("index.html", "Parallel training, proved", body, "index.html"))
 
     def navigation(self) -> list[Link]:
         urls = {
@@ -331,26 +324,6 @@ def without_fonts(file: Path) -> bytes:
     )
 
 
-def hunted(root: Path, records: Path) -> list[dict]:
-    """The seeded bugs of a clone with what their laws say, from ``records`` if the sources are the same."""
-    if not (root / "pyproject.toml").is_file() or not (root / "tests" / "bugs" / "gallery.py").is_file():
-        return []
-    files = sorted(file for top in ("minigrad", "backends", "tests") for file in (root / top).rglob("*.py"))
-    whole = hashlib.sha256()
-    for file in files:
-        whole.update(file.read_bytes())
-    record = records / "bugs" / f"{whole.hexdigest()[:16]}.json"
-    if not record.is_file():
-        command = [sys.executable, "-m", "tests.bugs.gallery"]
-        done = subprocess.run(command, cwd=root, capture_output=True)
-        if done.returncode:
-            last = done.stderr.decode(errors="replace").rstrip().rpartition("\n")[2]
-            raise RuntimeError(f"a seeded bug is not caught: {last}; run python -m tests.bugs")
-        with replacement(record) as part:
-            part.write_bytes(done.stdout)
-    return pages.load_bugs(record.read_bytes())
-
-
 def explorable_pages() -> dict[str, str]:
     """The explorables, by the names of their files; loaded here, since they compute their numbers."""
     from ..explorables.pages import pages as explorables
@@ -373,20 +346,32 @@ def build(
 ) -> list[str]:
     """Run what has not been recorded, and write the site into ``folder``, whole or not at all.
 
-    Returns the URLs of the pages. Raises ValueError for a folder that holds something else, and RuntimeError
-    for a lesson that fails.
+    ``say`` gets a line for each step, and first what there will be no page of, and why. Returns the URLs of
+    the pages. Raises ValueError for a folder that holds something else, and RuntimeError for a lesson that
+    fails.
     """
     check_folder(folder)
-    known, recordings = all_lessons(root / "lessons"), {}
-    for lesson in known:
-        say(f"lesson {lesson.number}: {lesson.title}"[:79])
-        recordings[lesson.file.parent.name] = Recording.load(lesson.file, records.resolve())
+    bugs = SeededBugs(root, records)
+    if (missing := bugs.missing()) is not None:
+        say(f"note: no page of seeded bugs, which needs {missing}")
+    known = all_lessons(root / "lessons")
+    new = [lesson for lesson in known if not (record_of(lesson.file, records) / RESULT).is_file()]
+    if new:
+        say(f"{len(new)} of {len(known)} lessons have no record yet: each runs once, for up to two minutes")
+    recordings = {}
+    for number, lesson in enumerate(known, 1):
+        start = perf_counter()
+        if lesson in new:
+            say(f"lesson {number} of {len(known)}: {lesson.title.partition(':')[0]}")
+        recordings[lesson.file.parent.name] = Recording.load(lesson.file, records)
+        if lesson in new:
+            say(f"  ran in {perf_counter() - start:.0f} s")
     say("explorables")
     site = Site(root, known, recordings, (explorables or explorable_pages)())
     site.add_lessons()
     site.add_library()
-    say("seeded bugs")
-    site.add_bugs(hunted(root, records))
+    if missing is None:
+        site.add_bugs(bugs.load(say))
     site.add_teaching()
     site.add_explorables()
     site.add_assignments()

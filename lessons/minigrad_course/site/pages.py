@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -22,8 +21,10 @@ minigrad lesson 01           # the first lesson, in this terminal
 """
 
 
-def start(doors: Sequence[tuple[Link, str]], explorables: Sequence[Link]) -> str:
-    """The promise, what to type first, and where to go."""
+def start(doors: Sequence[tuple[Link, str]], explorables: Sequence[Link], proof: bytes) -> str:
+    """The promise, what to type first, and where to go; ``proof`` is the SVG of assets/proof.svg."""
+    size = re.search(rb'viewBox="0 0 ([\d.]+) ([\d.]+)"', proof)
+    width, height = (round(float(number)) for number in size.groups()) if size else (0, 0)
     cards = "".join(card(link, escape(text)) for link, text in doors)
     items = "".join(f'<li><a href="{link.url}">{escape(link.text)}</a></li>' for link in explorables)
     play = f"<h2>Play with it</h2>\n<ul>{items}</ul>" if items else ""
@@ -35,7 +36,7 @@ beside its lecture slide, and a law compares every gradient on every rank with t
 <p class="promise"><strong>Runs on a laptop, no GPU, no account.</strong></p>
 </div>
 <div>
-<figure><img src="assets/proof.svg" width="1360" height="416"
+<figure><img src="assets/proof.svg" width="{width}" height="{height}"
  alt="minigrad prove: of each parameter the largest difference from the serial gradient; the last
  line says that all ranks equal the serial run"></figure>
 {code(FIRST, "bash")}
@@ -128,10 +129,6 @@ def rounded(text: str, most: int = 400) -> str:
     """The beginning of what a law said, with four digits behind the point."""
     text = re.sub(r"(\.\d{4})\d+", r"\1", text)
     return text if len(text) <= most else f"{text[:most]} ..."
-
-
-def load_bugs(text: bytes) -> list[dict[str, Any]]:
-    return json.loads(text)
 
 
 def library(modules: Mapping[str, Sequence[tuple[Link, str]]]) -> str:

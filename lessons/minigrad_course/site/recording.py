@@ -16,12 +16,13 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
 from backends.launch.launch import cores
+from minigrad.files import replacement
 
 from .. import HERE, ROOT
 from ..questions import ANSWERS, QUESTIONS, answered, check, questions_of
@@ -29,7 +30,8 @@ from .cells import read_cells
 
 RESULT = "recording.json"
 SHARED = ((ROOT, "minigrad/**/*"), (ROOT, "backends/**/*"), (HERE, "*.py"), (HERE, "experiments/**/*"))
-OTHERS = ("commands.py", "handout.py")  # no lesson imports them
+OTHERS = ("commands.py", "handout.py", "repository.py")  # no lesson imports them
+COMPILED = "__pycache__"  # of bytecode and of Numba's machine code, which a run itself writes
 DEPENDENCIES = ("numpy", "matplotlib")
 
 
@@ -50,7 +52,7 @@ class Recording(NamedTuple):
 
     @classmethod
     def read(cls, folder: Path) -> Recording:
-        result = json.loads((folder / RESULT).read_text())
+        result = json.loads((folder / RESULT).read_text(encoding="utf-8"))
         outputs = [Output(**output) for output in result["outputs"]]
         return cls(folder, outputs, result["proofs"], result["machine"])
 
@@ -60,7 +62,7 @@ class Recording(NamedTuple):
 
         Raises RuntimeError, with the lesson's last line, for a lesson that fails.
         """
-        folder = records / lesson.parent.name / digest(lesson)
+        folder = record_of(lesson, records)
         if not (folder / RESULT).is_file():
             for old in [folder, *(file.parent for file in folder.parent.glob(f"*/{RESULT}"))]:
                 shutil.rmtree(old, ignore_errors=True)
@@ -70,17 +72,27 @@ class Recording(NamedTuple):
                 done = subprocess.run(command, cwd=folder, stdout=printed, stderr=subprocess.PIPE)
             if done.returncode:
                 last = done.stderr.decode(errors="replace").rstrip().rpartition("\n")[2]
-                raise RuntimeError(f"{lesson} failed: {last}; run it with python {lesson}")
+                number = lesson.parent.name.partition("_")[0]
+                raise RuntimeError(f"lesson {number} failed: {last}; run it with minigrad lesson {number}")
         return cls.read(folder)
 
 
-def digest(lesson: Path) -> str:
+def record_of(lesson: Path, records: Path) -> Path:
+    """The folder in ``records`` of a run of these sources; there is a RESULT in it once there was one."""
+    return records.resolve() / lesson.parent.name / digest(lesson)
+
+
+def digest(lesson: Path, shared: Iterable[tuple[Path, str]] = SHARED) -> str:
     """A name for all that a lesson's run depends on: its own files, the library, Python and NumPy."""
+    files = [path for folder, pattern in shared for path in folder.glob(pattern)] + [*lesson.parent.iterdir()]
+    return digest_of(file for file in files if file.name not in OTHERS and file.suffix != ".md")
+
+
+def digest_of(files: Iterable[Path]) -> str:
+    """A name for these files, except those that Python and Numba write, and the versions that run them."""
     whole = hashlib.sha256(platform.python_version().encode())
     whole.update("".join(map(version, DEPENDENCIES)).encode())
-    files = [path for folder, pattern in SHARED for path in folder.glob(pattern)] + [*lesson.parent.iterdir()]
-    files = [file for file in files if file.name not in OTHERS and file.suffix not in (".pyc", ".md")]
-    for file in sorted(file for file in files if file.is_file()):
+    for file in sorted(file for file in files if COMPILED not in file.parts and file.is_file()):
         whole.update(file.name.encode())
         whole.update(hashlib.sha256(file.read_bytes()).digest())
     return whole.hexdigest()[:16]
@@ -90,7 +102,7 @@ def run_cells(lesson: Path) -> Iterator[Output]:
     """Run the cells of code one after the other; standard output is a file."""
     names = {"__name__": "__main__", "__file__": str(lesson)}
     pictures: dict[Path, int] = {}
-    for cell in read_cells(lesson.read_text()):
+    for cell in read_cells(lesson.read_text(encoding="utf-8")):
         if cell.prose:
             continue
         start = os.lseek(1, 0, os.SEEK_CUR)
@@ -124,7 +136,8 @@ def main(script: str) -> None:
     sys.path[0] = str(lesson.parent)  # as python LESSON.py has it
     outputs = [output._asdict() for output in run_cells(lesson)]
     result = {"outputs": outputs, "proofs": proofs_of(lesson.parent), "machine": machine()}
-    Path(RESULT).write_text(json.dumps(result, indent=1))
+    with replacement(Path(RESULT)) as part:
+        part.write_text(json.dumps(result, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":
