@@ -72,8 +72,30 @@ class Work(NamedTuple):
         )
 
     def loss(self, out: Tensor) -> Tensor:
-        """The mean loss of the model's output; without samples, which have no mean, the output itself."""
-        return self.loss_fn(out, self.batch.y) if len(self.batch) else out
+        """The mean loss of the model's output; without samples, which have no mean, the output itself.
+
+        Raises TypeError or ValueError, with the way out, where the loss function returns no loss of it.
+        """
+        return checked_loss(self.loss_fn(out, self.batch.y), out) if len(self.batch) else out
+
+
+def checked_loss(loss: Any, out: Any) -> Tensor:
+    """``loss``, one number that depends on the model's output; raises as ``Work.loss``."""
+    if not isinstance(loss, Tensor):
+        raise TypeError(
+            f"the loss function returned {type(loss).__name__}, which has no gradient; compute a tensor from "
+            "the model's output, without .data and .numpy()"
+        )
+    if loss.size != 1:
+        raise ValueError(
+            f"the loss function returned a tensor of shape {loss.shape}; a loss is one number: take .mean()"
+        )
+    if loss.tape is None and isinstance(out, Tensor) and out.tape is not None:
+        raise ValueError(
+            "the loss does not depend on the model's output, so it has no gradient; compute it from the "
+            "output itself, without .data, .numpy() and .detach()"
+        )
+    return loss
 
 
 ForwardBackward = Callable[[Work], float]

@@ -48,23 +48,25 @@ class Changed:
 
     def record(self, entries: Any) -> None:
         """Raise RuntimeError, naming the op; a segment appends its entries here."""
+        op = op_of([pullback for *_, pullback in self.entry])
         raise RuntimeError(
-            f"an array of {self.array.dtype}{self.array.shape} that {op_of(self.entry)} needs for its "
+            f"an array of {self.array.dtype}{self.array.shape} that {op} needs for its "
             "gradient was changed between forward and backward; change parameters, inputs and targets after "
             "backward, or compute with a copy"
         )
 
 
-def op_of(entry: list[Any]) -> str:
-    """The name of the op that recorded ``entry``: of the function that defines its pullbacks.
+def op_of(pullbacks: list[Any]) -> str:
+    """The name of the op that made these ``pullbacks``: of the function that defines them.
 
     ``by_loops`` and ``by_passes`` are forms of the op that their module is named after.
     """
-    for *_, pullback in entry:
-        function, inside, _ = getattr(pullback, "__qualname__", "").partition(".<locals>")
+    for pullback in pullbacks:
+        outer, inside, _ = getattr(pullback, "__qualname__", "").rpartition(".<locals>.")
+        function = outer.rpartition(".<locals>.")[2]
         if inside:
             return pullback.__module__.split(".")[-1] if function.startswith("by_") else function
-    return type(entry[0][-1]).__module__.split(".")[-1]
+    return type(pullbacks[0]).__module__.split(".")[-1]
 
 
 def checksum(array: Array) -> int:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from .device import Array, to_device, to_host
+from .keyword_settings import settings_by_name
 from .random_mask import Places
 
 
@@ -15,8 +16,9 @@ from .random_mask import Places
 class Batch:
     """Samples ``x`` (N, ...) and their targets ``y`` (N, ...).
 
-    ``places`` are those of the samples in the batch of which this is a part, 0 to N - 1 if it is whole;
-    ``is_part`` says whether that batch has more samples.
+    ``x, y = batch`` takes it apart, and ``batch[rows]`` is a batch of some of its samples. ``places`` are
+    those of the samples in the batch of which this is a part, 0 to N - 1 if it is whole; ``is_part`` says
+    whether that batch has more samples.
 
     >>> Batch(np.zeros((64, 1, 28, 28), np.float32), np.zeros(64, np.int64))
     Batch(x=float32(64, 1, 28, 28), y=int64(64,))
@@ -45,7 +47,17 @@ class Batch:
     def __len__(self) -> int:
         return len(self.x)
 
-    def __getitem__(self, rows: slice | np.ndarray) -> Batch:
+    def __iter__(self) -> Iterator[Array]:
+        """x and y, so that ``for x, y in minibatches(...)`` takes each batch apart."""
+        return iter((self.x, self.y))
+
+    def __getitem__(self, rows: slice | np.ndarray | Sequence[int]) -> Batch:
+        """The samples of a slice, or of an array of numbers or booleans; TypeError for a single number."""
+        if isinstance(rows, tuple) or not isinstance(rows, slice) and not np.ndim(rows):
+            raise TypeError(
+                f"a batch is indexed by a slice or by an array of rows, got {rows}; write batch[[3]] for the "
+                "batch of sample 3, and batch.x[3] for the sample"
+            )
         some = isinstance(rows, slice)
         places = self.places[rows] if some else np.asarray(self.places)[to_host(rows)]
         return Batch(self.x[rows], self.y[rows], places, self.is_part or len(places) < len(self))
@@ -76,6 +88,7 @@ def shares(n: int, parts: int) -> list[slice]:
     return [slice(a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
 
 
+@settings_by_name
 def minibatches(data: Batch, size: int, *, seed: int, epoch: int) -> Iterator[Batch]:
     """One epoch: every sample once, in an order drawn from (seed, epoch) alone, so the same on every rank.
 

@@ -34,8 +34,8 @@ def on_gpu(x: Any) -> bool:
 
 @cache
 def is_device_type(kind: type) -> bool:
-    """Whether arrays of this type lie on a GPU; to read the attribute of an array takes microseconds."""
-    return hasattr(kind, "__cuda_array_interface__")
+    """Whether arrays of this type are CuPy's; PyTorch's tensors have its interface too, also on the host."""
+    return kind.__module__.partition(".")[0] == "cupy" and hasattr(kind, "__cuda_array_interface__")
 
 
 def to_device(x: Array, device: str) -> Array:

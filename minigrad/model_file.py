@@ -64,7 +64,8 @@ def in_order(content: bytes) -> bytes:
 def read_model(file: Path) -> ModelFile:
     """What ``write`` wrote, or another program in this format.
 
-    Raises OSError where the file cannot be read, ValueError where it is damaged or no model file.
+    Raises OSError where the file cannot be read, ValueError where it is damaged, no model file, or has arrays
+    of a dtype that NumPy does not have.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -72,7 +73,9 @@ def read_model(file: Path) -> ModelFile:
         pass
     try:
         with safe_open(file, framework="numpy") as opened:
-            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            names = list(opened.keys())
+            check_dtypes(file, {name: opened.get_slice(name).get_dtype() for name in names})
+            arrays = {name: opened.get_tensor(name) for name in names}
             notes = opened.metadata() or {}
     except (SafetensorError, TypeError, AttributeError) as error:
         raise ValueError(f"{file} is no whole model file ({error}); save the model again") from None
@@ -81,3 +84,14 @@ def read_model(file: Path) -> ModelFile:
     if checksum not in (None, str(model.checksum())):
         raise ValueError(f"{file} is damaged: its checksum is not that of its arrays; save the model again")
     return model
+
+
+def check_dtypes(file: Path, dtypes: dict[str, str]) -> None:
+    """Raise ValueError where an array has a dtype of this format that NumPy lacks, such as bfloat16."""
+    for name, dtype in dtypes.items():
+        if dtype.startswith(("BF", "F8", "F4")):
+            kind = "bfloat16" if dtype == "BF16" else dtype
+            raise ValueError(
+                f"{file}: {name} is {kind}, which NumPy does not have; save it as float32, by tensor.float() "
+                "in PyTorch"
+            )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MethodType
 from typing import Any, Self
 
 import numpy as np
 
 from .device import Array, array_module, on_gpu, to_device, to_host
 from .forward_pass import current_path
+from .keyword_settings import check_positions
 from .model_file import ModelFile, read_model
+from .named_parameters import NamedParameters
 from .tensor import Parameter, Tensor, as_array
 
 
@@ -26,16 +29,30 @@ class Module:
 
     training = True
 
+    def __new__(cls, *arguments: Any, **settings: Any) -> Self:
+        """Raises TypeError where settings are passed by position, or to a class without any."""
+        if cls.__init__ is object.__init__ and (arguments or settings):
+            raise TypeError(f"{cls.__name__} takes no arguments; write {cls.__name__}()")
+        check_positions(cls.__init__, cls.__name__, len(arguments), unseen=1)
+        return super().__new__(cls)
+
     def forward(self, x: Any) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} needs a forward method")
 
     def __call__(self, x: Any) -> Tensor:
         try:
-            return self.forward(x)
+            y = self.forward(x)
         except (ValueError, TypeError) as error:
             if not self.children():  # the innermost layer signs the error
                 error.args = (f"in {self!r}: {error}",)
             raise
+        if y is None:
+            raise TypeError(f"the forward of {type(self).__name__} returned None; end it with return")
+        return y
+
+    def has_own_forward(self) -> bool:
+        """Whether this object has a forward instead of its class's, as where a spy or a counter was put."""
+        return self.forward != MethodType(type(self).forward, self)
 
     def in_one_pass(self, following: Sequence[Module]) -> int:
         """How many of the layers that follow in a Sequential this one can compute together with itself."""
@@ -112,14 +129,17 @@ class Module:
             names.setdefault(id(getattr(owner, attribute)), []).append(name)
         return [several for several in names.values() if len(several) > 1]
 
-    def named_parameters(self) -> dict[str, Parameter]:
-        """Every parameter by its dotted name; one that is used twice stands under its first name."""
+    def named_parameters(self) -> NamedParameters:
+        """Every parameter by its dotted name; one that is used twice stands under its first name.
+
+        It is a mapping, and a loop over it is one over pairs of name and parameter.
+        """
         first: dict[int, tuple[str, Parameter]] = {}
         for name, owner, attribute in self.named_arrays():
             value = getattr(owner, attribute)
             if isinstance(value, Parameter):
                 first.setdefault(id(value), (name, value))
-        return dict(first.values())
+        return NamedParameters(first.values())
 
     def parameters(self) -> list[Parameter]:
         """Every parameter once."""
@@ -135,17 +155,19 @@ class Module:
         values = ((name, getattr(owner, attribute)) for name, owner, attribute in self.named_arrays())
         return {name: to_host(v.data if isinstance(v, Parameter) else v).copy() for name, v in values}
 
-    def load_state_dict(self, state: dict[str, np.ndarray]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Copy ``state`` into the parameters and state arrays, in place.
 
-        Raises KeyError where names are missing or unknown, ValueError where a shape differs, a value is no
-        number of that kind (text, or complex for real) or too large, or an array cannot be written because
-        weights are sharded. The model is then unchanged.
+        Its values may be tensors of PyTorch on the CPU; the ``num_batches_tracked`` of PyTorch's batch-norms
+        is left out. Raises KeyError where names are missing or unknown, ValueError where a shape differs, a
+        value is no number of that kind (text, or complex for real) or too large, or an array cannot be
+        written because weights are sharded. The model is then unchanged.
         """
         here = {name: getattr(owner, attribute) for name, owner, attribute in self.named_arrays()}
         if missing := sorted(here.keys() - state.keys()):
             raise KeyError(f"the state lacks {', '.join(missing)}; it was saved from a different model")
-        if unknown := sorted(state.keys() - here.keys()):
+        unknown = sorted(name for name in state.keys() - here.keys() if not is_count_of_batches(name))
+        if unknown:
             raise KeyError(
                 f"the model has no {', '.join(unknown)}; the state was saved from a different model"
             )
@@ -230,12 +252,17 @@ def evaluation_mode(*models: Module) -> Iterator[None]:
             module.train(mode)
 
 
+def is_count_of_batches(name: str) -> bool:
+    """Whether PyTorch's batch-norms have a state of this name, which is for those without a momentum."""
+    return name.rpartition(".")[2] == "num_batches_tracked"
+
+
 def array_like(name: str, value: Any, like: Array) -> Array:
     """A copy of ``value`` in the dtype of ``like``; raises ValueError where it cannot stand in its place."""
     xp = array_module(like)
     try:
         array = as_array(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # the last is PyTorch's
         raise ValueError(f"{name} is no array of numbers in the state: {error}") from None
     if array.shape != like.shape:
         raise ValueError(f"{name} has shape {like.shape}, the state {array.shape}; build the same model")
@@ -280,6 +307,15 @@ def with_replacement(name: str, value: Any, child: str, module: Module) -> Any:
     return value
 
 
+def way_to_layers(value: Any) -> str:
+    """What stands in the place of a layer, and what to write instead."""
+    if isinstance(value, list | tuple):
+        return f"got a {type(value).__name__}; write Sequential(*layers)"
+    if isinstance(value, type) and issubclass(value, Module):
+        return f"got the class {value.__name__}; make a layer of it, {value.__name__}(...)"
+    return f"got {type(value).__name__}; put it into the forward method of a Module"
+
+
 CONTAINERS = (Module, Parameter, list, tuple, dict, set, frozenset)
 
 
@@ -287,10 +323,14 @@ class Sequential(Module):
     """Layers applied in order; ``model[2]`` is the third. Parameters are named by position: "2.weight".
 
     Neighbours that can compute together do so where it pays (``in_one_pass``), unless a segment or stage ends
-    between them: the results are those of the layers one by one, up to rounding.
+    between them: the results are those of the layers one by one, up to rounding. Raises TypeError for what is
+    no layer, such as a list of layers.
     """
 
     def __init__(self, *layers: Module):
+        for layer in layers:
+            if not isinstance(layer, Module):
+                raise TypeError(f"a Sequential takes layers one by one, {way_to_layers(layer)}")
         self.layers = list(layers)
 
     def children(self) -> dict[str, Module]:

@@ -155,9 +155,9 @@ class Conv2d(Convolution):
 
     def in_one_pass(self, following: Sequence[Module]) -> int:
         """A max pooling with windows side by side, and a ReLU beside it: see ``ops.conv_pool2d``."""
-        kinds = [type(layer) for layer in following[:2]]
+        kinds = [unchanged_type(layer) for layer in following[:2]]
         n = 2 if kinds in ([ReLU, MaxPool2d], [MaxPool2d, ReLU]) else int(kinds[:1] == [MaxPool2d])
-        return n if n and type(self) is Conv2d and pooling_in(following[:n]).has_tiles() else 0
+        return n if n and unchanged_type(self) is Conv2d and pooling_in(following[:n]).has_tiles() else 0
 
     def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
         if not pays(x, self.weight):
@@ -459,8 +459,8 @@ class BatchNorm(Module):
 
     def in_one_pass(self, following: Sequence[Module]) -> int:
         """A ReLU: see ``ops.batch_norm``. Subclasses may normalise otherwise, and ranks may fail halfway."""
-        alone = type(self) is BatchNorm and not self.gathers
-        return int(alone and [type(layer) for layer in following[:1]] == [ReLU])
+        alone = unchanged_type(self) is BatchNorm and not self.gathers
+        return int(alone and [unchanged_type(layer) for layer in following[:1]] == [ReLU])
 
     def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
         own, running = {"observe": self.observe}, {"statistics": (self.running_mean, self.running_var)}
@@ -705,6 +705,19 @@ class Softmax(Module):
 
     def forward(self, x: Any) -> Tensor:
         return ops.softmax(x)
+
+
+WRITTEN: dict[type[Module], Any] = {
+    kind: (kind.forward, kind.__call__) for kind in (Conv2d, MaxPool2d, BatchNorm, ReLU)
+}
+"""The methods of layers that one pass computes together, as they are written here."""
+
+
+def unchanged_type(layer: Module) -> type[Module] | None:
+    """The class of a layer; None where a method of ``WRITTEN`` was replaced, as a spy or a counter does."""
+    kind = type(layer)
+    written = WRITTEN.get(kind) in (None, (kind.forward, kind.__call__))
+    return kind if written and not layer.has_own_forward() else None
 
 
 def generator(layer: Module, rng: Rng | int | None) -> Rng:

@@ -3,7 +3,8 @@
 An op returns its value and one pullback per array input, each ``g -> gradient of that input``. Arrays
 are positional, settings keyword-only. A pullback may be None where no gradient exists (labels,
 indices). It returns a fresh array, ``g`` itself, or a view of either, never one that a closure
-holds; it need not undo broadcasting, the tape does. Ops never write into an input.
+holds, in the shape of the input, or as that was broadcast to the value: the tape sums it. Ops never write
+into an input.
 Lecture section: back-propagation. Lesson: 02_backpropagation.
 """
 
@@ -17,6 +18,7 @@ from typing import Any, ParamSpec, cast
 import numpy as np
 
 from .device import Array, on_gpu
+from .keyword_settings import check_positions
 from .tape import current_tape
 from .tensor import Tensor, as_array, as_operand
 
@@ -33,7 +35,9 @@ def op(
 
     Inputs may be Tensors, arrays, numbers or nested lists. A NumPy scalar counts as a number, so
     that it does not widen a float32 tensor. ``gpu_form`` computes the same where the first input is no NumPy
-    array. Raises TypeError where some of the arrays are on a GPU and some are not.
+    array. Raises TypeError where some of the arrays are on a GPU and some are not, where settings are passed
+    by position, and, in the first call, where ``function`` returns something else. Backward raises
+    ValueError for a gradient that does not have the shape of its input.
     """
     kinds = [p.kind for p in inspect.signature(function).parameters.values()]
     positional = [kind for kind in kinds if kind is not inspect.Parameter.KEYWORD_ONLY]
@@ -51,8 +55,8 @@ def or_with_settings(
     """``lifted`` for two inputs; with settings the general form."""
 
     @wraps(lifted)
-    def either(x: Any, y: Any, **settings: Any) -> Tensor:
-        return with_settings(x, y, **settings) if settings else lifted(x, y)
+    def either(x: Any, y: Any, *more: Any, **settings: Any) -> Tensor:
+        return with_settings(x, y, *more, **settings) if settings or more else lifted(x, y)
 
     return either
 
@@ -62,19 +66,24 @@ def lift(
 ) -> Callable[P, Tensor]:
     """The readable form, for any number of inputs and any settings."""
     compute = cast("Callable[..., OpResult]", function)
-    elsewhere = gpu_form or compute
+    elsewhere, unchecked = gpu_form or compute, True
 
     @wraps(function)
     def lifted(*inputs: Any, **settings: Any) -> Tensor:
-        arrays = [x.data if isinstance(x, Tensor) else as_operand(x, inputs) for x in inputs]
-        if len(arrays) == 1 and type(arrays[0]) is not np.ndarray:
-            arrays = [as_array(arrays[0])]  # a number is one only beside an array
+        nonlocal unchecked
         try:
+            arrays = [x.data if isinstance(x, Tensor) else as_operand(x, inputs) for x in inputs]
+            if len(arrays) == 1 and type(arrays[0]) is not np.ndarray:
+                arrays = [as_array(arrays[0])]  # a number is one only beside an array
             form = compute if type(arrays[0]) is np.ndarray else elsewhere
-            value, pullbacks = form(*arrays, **settings)
-        except TypeError:
-            check_one_device(function.__name__, arrays)
+            result = form(*arrays, **settings)
+        except (TypeError, ValueError) as error:
+            check_inputs(function, inputs, error)
             raise
+        if unchecked:
+            check_result(function, result, arrays)
+            unchecked = False
+        value, pullbacks = result
         right = type(value) is np.ndarray and (value.ndim or "dtype" in settings)
         out = Tensor(value if right else as_0d_array(value, *arrays))
         tape = current_tape.get()
@@ -98,17 +107,22 @@ def lift_two(
 ) -> Callable[..., Tensor]:
     """``lift`` written out for two inputs without settings: a chain of small ops is a third faster."""
     new, ndarray = Tensor.__new__, np.ndarray
-    elsewhere = gpu_form or function
+    elsewhere, unchecked = gpu_form or function, True
 
     @wraps(function)
     def lifted(x: Any, y: Any) -> Tensor:
+        nonlocal unchecked
         a = x.data if isinstance(x, Tensor) else as_operand(x, (y,))
         b = y.data if isinstance(y, Tensor) else as_operand(y, (x,))
         try:
-            value, (to_x, to_y) = (function if type(a) is ndarray else elsewhere)(a, b)
-        except TypeError:
-            check_one_device(function.__name__, [a, b])
+            result = (function if type(a) is ndarray else elsewhere)(a, b)
+        except (TypeError, ValueError) as error:
+            check_inputs(function, (x, y), error)
             raise
+        if unchecked:
+            check_result(function, result, [a, b])
+            unchecked = False
+        value, (to_x, to_y) = result
         out = new(Tensor)
         out.data = value if type(value) is ndarray else as_0d_array(value, a, b)
         out.grad = out.tape = None
@@ -134,6 +148,40 @@ def lift_two(
     return lifted
 
 
+def check_inputs(function: Callable[..., Any], inputs: Sequence[Any], error: Exception) -> None:
+    """Raise TypeError, which says more than the ``error`` of an op, where its inputs are of the wrong kind.
+
+    These are settings that were passed by position, and arrays of the host beside those of a GPU.
+    """
+    check_positions(function, function.__name__, len(inputs))
+    if isinstance(error, TypeError):
+        check_one_device(function.__name__, [x.data if isinstance(x, Tensor) else x for x in inputs])
+
+
+def check_result(function: Callable[..., Any], result: Any, arrays: Sequence[Any]) -> None:
+    """Raise TypeError unless an op's ``result`` is a value, and a pullback or None for each of its inputs."""
+    name, rule = function.__name__, "an op returns its value and a tuple of pullbacks, one for each input"
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError(f"{name} returned {kind_of(result)}; {rule}: return y, (lambda g: ...,)")
+    value, pullbacks = result
+    if isinstance(value, Tensor) or value is None:
+        raise TypeError(f"the value that {name} returned is {kind_of(value)}; compute it from the arrays")
+    if not isinstance(pullbacks, tuple | list) or not all(p is None or callable(p) for p in pullbacks):
+        raise TypeError(
+            f"the pullbacks that {name} returned are {kind_of(pullbacks)}; {rule}, None where there is no "
+            "gradient: (lambda g: ...,)"
+        )
+    if len(pullbacks) != len(arrays):
+        raise TypeError(f"{name} returned {len(pullbacks)} pullbacks for {len(arrays)} inputs; {rule}")
+
+
+def kind_of(x: Any) -> str:
+    """What x is, in a few words for an error message."""
+    if isinstance(x, tuple | list):
+        return f"a {type(x).__name__} of ({', '.join(type(item).__name__ for item in x)})"
+    return f"an array {x.shape}" if isinstance(x, np.ndarray) and x.ndim else type(x).__name__
+
+
 def check_one_device(name: str, arrays: Sequence[Any]) -> None:
     """Raise TypeError where op ``name`` got arrays of the host and of a GPU; numbers belong to both."""
     shaped = [x for x in arrays if hasattr(x, "shape")]
@@ -156,4 +204,7 @@ def as_0d_array(value: Any, *operands: Any) -> Array:
         return value
     value = np.asarray(value)
     floats = [x.dtype for x in operands if hasattr(x, "dtype") and x.dtype.kind == "f"]
-    return value.astype(np.result_type(*floats), copy=False) if floats and value.dtype.kind == "f" else value
+    if not floats or value.dtype.kind != "f":
+        return value
+    dtype = np.result_type(*floats)
+    return value.astype(dtype) if value.dtype.itemsize > dtype.itemsize else value

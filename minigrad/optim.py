@@ -15,6 +15,7 @@ import numpy as np
 
 from . import optim_kernels
 from .device import Array, array_module, on_gpu, to_floats
+from .keyword_settings import check_positions
 from .lookup import lookup
 from .module import Module
 from .optim_kernels import Update
@@ -45,6 +46,11 @@ class Optimizer:
     needs_norms = False
     adaptive = False  # whether a step is divided by the size of gradients
     limit: float | None = None
+
+    def __new__(cls, *arguments: Any, **settings: Any) -> Self:
+        """Raises TypeError, naming the settings, where some are passed by position."""
+        check_positions(cls.__init__, cls.__name__, len(arguments), unseen=1)
+        return super().__new__(cls)
 
     def __init__(self, parameters: Iterable[Parameter], lr: float, **at_least_zero: float):
         self.parameters = unique_parameters(parameters)

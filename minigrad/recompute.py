@@ -37,7 +37,7 @@ def recomputed(model: Sequential, segments: int | Sequence[int] | None = None) -
     bounds that do not rise from 0 or more to at most the number of layers.
     """
     forwards = (Sequential.forward, Recomputed.forward)
-    if not isinstance(model, Sequential) or type(model).forward not in forwards:
+    if not isinstance(model, Sequential) or type(model).forward not in forwards or model.has_own_forward():
         raise ValueError(
             f"segments are consecutive layers of a Sequential, not of a model with a forward of its own, "
             f"{type(model).__name__}; put its recomputed parts into it"

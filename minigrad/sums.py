@@ -18,6 +18,7 @@ import numpy as np
 CHAIN = 32  # rows that are added one after the other, at most
 PIECE = 512  # elements of a row; einsum adds 64 bytes at a time, so in 8 or 16 chains
 SMALL = 1 << 13  # elements that NumPy's own sum adds in about the same time
+LONG = 1 << 10  # terms that NumPy may add one after the other, where another way would take longer
 
 
 def column_sums(x: np.ndarray) -> np.ndarray:
@@ -103,9 +104,10 @@ def halved(x: np.ndarray) -> np.ndarray:
 
 
 def axis_sums(x: Any, axes: tuple[int, ...]) -> Any:
-    """``x.sum(axis=axes)``, of an array as it lies in memory as sums of columns or of rows where it can be.
+    """``x.sum(axis=axes)``, of an array as it lies in memory as sums of columns and of rows.
 
-    Arrays of a GPU, or of other types than float32 and float64, have their own sum.
+    No chain is longer than ``LONG``, but in arrays of less than ``SMALL`` elements. Arrays of a GPU, or of
+    other types than float32 and float64, have their own sum.
     """
     if type(x) is not np.ndarray or not has_product(x):
         return x.sum(axis=axes)
@@ -119,13 +121,35 @@ def axis_sums(x: Any, axes: tuple[int, ...]) -> Any:
     y, rest = x.transpose(order), [axis for axis in order if axis not in axes]
     columns = math.prod(x.shape[axis] for axis in rest)
     if not y.flags.c_contiguous:
-        return x.sum(axis=axes)
-    if order[: len(rest)] == rest:
-        sums = row_sums(y.reshape(columns, -1))
-    elif order[len(axes) :] == rest:
-        sums = column_sums(y.reshape(-1, columns))
-    else:
-        return x.sum(axis=axes)
+        if x.size <= LONG * columns:
+            return x.sum(axis=axes)
+        if 0 in x.strides:  # a copy may need more memory than there is
+            return x.sum(axis=axes, dtype=np.float64).astype(x.dtype)
+        y = np.ascontiguousarray(y)
+    sums = sums_over(y, [axis in axes for axis in order])
     return sums.reshape([x.shape[axis] for axis in rest]).transpose(
         [rest.index(axis) for axis in sorted(rest)]
     )
+
+
+def sums_over(x: np.ndarray, reduced: list[bool]) -> np.ndarray:
+    """The sums of a contiguous array over its ``reduced`` axes: the last ones as rows, the first as columns.
+
+    What lies between axes that stay is summed for one index before it at a time, if these are long.
+    """
+    rest = [n for n, gone in zip(x.shape, reduced, strict=True) if not gone]
+    before = reduced.index(False) if rest else 0
+    behind = reduced[::-1].index(False) if rest else x.ndim
+    if behind:
+        shape = x.shape[: x.ndim - behind]
+        return sums_over(row_sums(x.reshape(math.prod(shape), -1)).reshape(shape), reduced[: len(shape)])
+    if before:
+        shape = x.shape[before:]
+        return sums_over(column_sums(x.reshape(-1, math.prod(shape))).reshape(shape), reduced[before:])
+    if True not in reduced:
+        return x
+    if x.size > LONG * math.prod(rest):
+        outer = reduced.index(True)
+        parts = x.reshape(-1, *x.shape[outer:])
+        return np.stack([sums_over(part, reduced[outer:]) for part in parts]).reshape(rest)
+    return x.sum(axis=tuple(i for i, gone in enumerate(reduced) if gone))

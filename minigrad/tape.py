@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .checked_entries import CheckedEntries, checks
-from .device import Array, array_module, sum_in_order
+from .checked_entries import CheckedEntries, checks, op_of
+from .device import Array, array_module, on_gpu, sum_in_order
 from .memory import base_of, retained_arrays
 from .sums import axis_sums
 from .tensor import Parameter, Tensor
@@ -52,7 +52,7 @@ class WeightGradient(NamedTuple):
     g: Array
 
     def compute(self) -> Array:
-        d = undo_broadcast(self.pullback(self.g), self.shape)
+        d = input_gradient(self.pullback(self.g), self.g, self.shape, self.pullback)
         return d.copy() if d is self.g or d.base is not None else d
 
 
@@ -130,7 +130,8 @@ class Tape:
         if loss.tape is not self:
             raise RuntimeError(
                 "the loss is not on this tape: it was computed under another Tape, under none, or from "
-                "constants only; compute it inside `with Tape() as tape:` from tensors that require gradients"
+                "constants only, such as .data of a tensor; compute it inside `with Tape() as tape:` from "
+                "tensors that require gradients"
             )
         grads: list[Array] = [None] * len(self.entries)
         grads[loss.index] = seed_for(loss, seed, own=weights_later)
@@ -160,8 +161,12 @@ class Tape:
                     if grads[index] is not None:
                         continue
                 d = pullback(g)
-                if d.shape != shape:
-                    d = undo_broadcast(d, shape)
+                try:
+                    fits = d.shape == shape
+                except AttributeError:
+                    fits = False
+                if not fits:
+                    d = input_gradient(d, g, shape, pullback)
                 before = grads[index]
                 if before is None:
                     grads[index] = d
@@ -257,6 +262,34 @@ def once(f: Callable[[Array], Any]) -> Callable[[Array], Any]:
         return last[1]
 
     return shared
+
+
+def input_gradient(d: Any, g: Array, shape: tuple[int, ...], pullback: Callable[[Array], Any]) -> Array:
+    """``d``, which ``pullback(g)`` returned for an input of ``shape``, in this shape.
+
+    Raises TypeError or ValueError, naming the op, where it is no array, or one that no sum can bring there.
+    """
+    if not isinstance(d, np.ndarray | np.generic) and not on_gpu(d):
+        raise TypeError(
+            f"the gradient of {op_of([pullback])} for an input of shape {shape} is {type(d).__name__}; a "
+            "pullback returns an array"
+        )
+    if not is_broadcast(d.shape, shape, g.shape):
+        raise ValueError(
+            f"the gradient of {op_of([pullback])} for an input of shape {shape} has shape {d.shape}; a "
+            f"pullback returns the input's shape, or that to which it was broadcast in the value's, {g.shape}"
+        )
+    return undo_broadcast(d, shape)
+
+
+def is_broadcast(d: tuple[int, ...], shape: tuple[int, ...], value: tuple[int, ...]) -> bool:
+    """Whether an input of ``shape`` may be repeated to shape ``d`` by an op with a value of this shape."""
+    more = len(d) - len(shape)
+    own = (1,) * more + shape
+    return 0 <= more <= max(len(value) - len(shape), 0) and all(
+        n == m or m == 1 and (n in value or n and math.prod(value) % n == 0)  # of axes that are flat
+        for n, m in zip(d, own, strict=True)
+    )
 
 
 def undo_broadcast(g: Array, shape: tuple[int, ...]) -> Array:

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Backend, Loss, Serial, forward_backward_pass
+from .backend import Backend, Loss, Serial, at_least_one, forward_backward_pass
 from .data import Batch, minibatches
 from .device import on_gpu
+from .keyword_settings import settings_by_name
 from .lr_schedules import Schedule
 from .module import Module, evaluation_mode
 from .optim import Optimizer
@@ -38,6 +39,7 @@ class History:
         return self.samples / self.seconds if self.seconds else 0.0
 
 
+@settings_by_name
 def fit(
     model: Module,
     optimizer: Optimizer,
@@ -66,8 +68,11 @@ def fit(
     the measured time.
     Forwards, backwards and updates run inside ``with span(name):``, such as ``computing`` of a traced
     communicator. ``clock()`` is the time in seconds, by which the training is measured.
-    Raises FloatingPointError, naming the step, when the loss is not finite.
+    Raises ValueError for a ``batch_size`` below 1; FloatingPointError, naming the step, when the loss is not
+    finite.
     """
+    if batch_size is not None:
+        at_least_one("batch_size", batch_size)
     backend = backend or Serial()
     if not model.training:
         model.train()
@@ -106,11 +111,13 @@ def fit(
     return history
 
 
+@settings_by_name
 def accuracy(model: Module, data: Batch, *, batch_size: int = 500) -> float:
     """The share of samples whose largest output is at their label's place; labels are integers or one-hot.
 
     The model is evaluated in eval mode, and is then in the mode that it was in.
     """
+    at_least_one("batch_size", batch_size)
     hits = 0
     with evaluation_mode(model):
         for start in range(0, len(data), batch_size):

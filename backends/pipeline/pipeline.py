@@ -172,7 +172,7 @@ class Pipeline(Backend):
     def shard_values(self, model: Module, values: Values) -> Values:
         serial = self.stage_map.serial
         mine = model.named_parameters()
-        return {name: values[serial[name]] for name in mine if serial[name] in values}
+        return {name: values[serial[name]] for name, _ in mine if serial[name] in values}
 
     def refusal(self, inner: Backend) -> str | None:
         passes = (

@@ -449,7 +449,7 @@ for scene in scenes:
 
 # %%
 print("\n5. Many servers are one server")
-names, layout = list(network().named_parameters()), FlatLayout(network().parameters(), 3)
+names, layout = list(network().named_parameters().keys()), FlatLayout(network().parameters(), 3)
 pieces = [" ".join(names[piece.n] for piece in layout.segments(server)) for server in range(3)]
 print(f"   three servers hold parts of: {'; '.join(pieces)}")
 

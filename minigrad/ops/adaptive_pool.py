@@ -16,6 +16,7 @@ import numpy as np
 
 from .. import loops
 from ..device import Array, array_module
+from ..keyword_settings import settings_by_name
 from ..op import OpResult, op
 from ..tensor import Tensor
 from .elementwise import floating
@@ -26,6 +27,7 @@ from .window_loops import Pooled, max_by_loops, means_by_loops
 Sizes = int | tuple[int | None, int | None]
 
 
+@settings_by_name
 def adaptive_avg_pool2d(x: Any, *, output_size: Sizes) -> Tensor:
     """The means of windows that make (N, C, H, W) to (N, C, *output_size); None leaves a size as it is.
 
@@ -34,6 +36,7 @@ def adaptive_avg_pool2d(x: Any, *, output_size: Sizes) -> Tensor:
     return adaptive_pool(x, output_size, avg_pool2d, mean_of_spans)
 
 
+@settings_by_name
 def adaptive_max_pool2d(x: Any, *, output_size: Sizes) -> Tensor:
     """The largest elements of the windows of ``adaptive_avg_pool2d``, with the gradient of ``max_pool2d``."""
     return adaptive_pool(x, output_size, max_pool2d, largest_of_spans)

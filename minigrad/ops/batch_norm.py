@@ -18,6 +18,7 @@ from ..sums import column_sums
 from ..tape import once
 from .channelwise import channelwise
 from .elementwise import floating, positive_part, where_positive
+from .half import half_in_single
 from .product import product
 
 Observe = Callable[[Array, Array, float], None]
@@ -25,6 +26,7 @@ Gather = Callable[[Array], Sequence[Array]]
 
 
 @channelwise
+@half_in_single
 def batch_norm(
     x: Array,
     weight: Array,
@@ -50,7 +52,7 @@ def batch_norm(
             f"batch_norm takes x (N, C), (N, C, L) or (N, C, H, W), C weights and C biases, got "
             f"{shape_of(x)}, {shape_of(weight)} and {shape_of(bias)}"
         )
-    xp, x = array_module(x), array_module(x).ascontiguousarray(floating(x))
+    xp, x = array_module(x), array_module(x).ascontiguousarray(floating(x, weight))
     n: float = len(x)
     if statistics is None:
         mean, squares = moments(x)

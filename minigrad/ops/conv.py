@@ -21,6 +21,7 @@ from ..sums import axis_sums
 from ..tape import once
 from . import depthwise, kernel_rows, winograd, winograd_rows
 from .dilation import by_remainders, smaller
+from .elementwise import in_dtype_of
 from .geometry import (
     Convolved,
     Geometry,
@@ -152,11 +153,11 @@ def conv2d(
 ) -> OpResult:
     """Slide weight (F, C / groups, kh, kw) over x (N, C, H, W): (N, F, H', W'), plus bias (F,).
 
-    Padding "same" makes H' = H and W' = W; where it is odd, one row or column more stands at the end, as in
-    PyTorch. ``algorithm`` is "auto" or a name in ``ALGORITHMS``. In float32 "auto" takes Winograd's for 3 x 3
-    kernels from 32 channels on, with errors of about 1e-5 of the largest element instead of 1e-6, and along
-    rows for kernels of 3 to 5 rows from 4 channels on, with 3e-6; inside ``with exact_convolutions():`` it
-    does not. Raises ValueError where something does not fit.
+    x is taken in the dtype of weight. Padding "same" makes H' = H and W' = W; where it is odd, one row or
+    column more stands at the end, as in PyTorch. ``algorithm`` is "auto" or a name in ``ALGORITHMS``. In
+    float32 "auto" takes Winograd's for 3 x 3 kernels from 32 channels on, with errors of about 1e-5 of the
+    largest element instead of 1e-6, and along rows for kernels of 3 to 5 rows from 4 channels on, with 3e-6;
+    inside ``with exact_convolutions():`` it does not. Raises ValueError where something does not fit.
     """
     return convolution(
         x, weight, bias, checked_geometry(x, weight, stride, padding, dilation, groups), algorithm
@@ -171,6 +172,8 @@ def convolution(
         raise ValueError(
             f"conv2d with weight {weight.shape} needs bias {weight.shape[:1]}, got {shape_of(bias)}"
         )
+    if x.dtype != weight.dtype:
+        x = in_dtype_of(weight, x)
     auto, image = algorithm == "auto", nhwc(x)
     form = ALGORITHMS[fastest(x, weight, geometry)] if auto else checked_algorithm(algorithm, geometry)
     if form in (ALGORITHMS["winograd"], ALGORITHMS["winograd_rows"]):  # they compute with fractions

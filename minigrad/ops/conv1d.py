@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..device import Array
+from ..keyword_settings import settings_by_name
 from ..op import OpResult, op, shape_of
 from ..tape import once
 from ..tensor import Tensor
@@ -15,6 +16,7 @@ from .conv import checked_geometry, convolution
 from .geometry import are_integers
 
 
+@settings_by_name
 def conv1d(
     x: Any,
     weight: Any,

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array
+from ..keyword_settings import settings_by_name
 from ..op import OpResult, op, shape_of
 from ..sums import axis_sums
 from ..tape import once
@@ -38,6 +39,7 @@ ALGORITHMS = {
 }
 
 
+@settings_by_name
 def conv_pool2d(
     x: Any,
     weight: Any,

@@ -10,6 +10,7 @@ from ..device import Array, array_module
 from ..op import OpResult, op, shape_of
 from ..tape import once
 from .conv import checked_algorithm, fastest
+from .elementwise import in_dtype_of
 from .geometry import Geometry, Pair, are_integers, extended, nchw, nhwc, pair
 
 
@@ -29,8 +30,9 @@ def conv_transpose2d(
     """The image gradient of conv2d with weight (C, F / groups, kh, kw) for the gradient x (N, C, H, W).
 
     The value is (N, F, H', W') with H' = (H - 1) stride - 2 padding + dilation (kh - 1) + output_padding + 1,
-    and W' alike, plus bias (F,). So its own pullbacks are conv2d and the pullback of that to the kernel.
-    ``algorithm`` is one of conv2d's. Raises ValueError where something does not fit.
+    and W' alike, plus bias (F,). So its own pullbacks are conv2d and the pullback of that to the kernel. x is
+    taken in the dtype of weight. ``algorithm`` is one of conv2d's. Raises ValueError where something does not
+    fit.
     """
     geometry = transposed_geometry(x, weight, stride, padding, dilation, groups)
     filters = weight.shape[1] * geometry.groups
@@ -41,6 +43,7 @@ def conv_transpose2d(
         )
     xp, (n, _, height, width) = array_module(x), x.shape
     sizes = output_sizes(x, geometry, pair(output_padding, "output_padding", 0))
+    x = in_dtype_of(weight, x)
     dtype = xp.result_type(x, weight)
     images = xp.broadcast_to(xp.zeros(1, dtype), (n, *sizes, filters))  # only their shape and dtype matter
     if algorithm == "auto":

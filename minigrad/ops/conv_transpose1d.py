@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..keyword_settings import settings_by_name
 from ..tensor import Tensor
 from .conv1d import one
 from .conv_transpose import conv_transpose2d
 from .shape import expand_dims, squeeze
 
 
+@settings_by_name
 def conv_transpose1d(
     x: Any,
     weight: Any,

@@ -100,7 +100,7 @@ def constant_power(x: Array, y: float) -> Array:
     The factors are x, or 1 / x: then what goes over or under on the way does so in the result too.
     """
     if x.dtype.kind != "f":
-        return x**y
+        return (x if y >= 0 else x.astype(float)) ** y
     if y == -0.5:
         return 1 / array_module(x).sqrt(x)
     if y != int(y) or not 2 <= builtins.abs(y) <= 8:
@@ -135,41 +135,41 @@ def abs(x: Array) -> OpResult:
 @elementwise
 def exp(x: Array) -> OpResult:
     """e ** x."""
-    y = array_module(x).exp(x)
+    y = array_module(x).exp(floating(x))
     return y, (lambda g: g * y,)
 
 
 @elementwise
 def log(x: Array) -> OpResult:
     """The natural logarithm."""
-    return array_module(x).log(x), (lambda g: g / x,)
+    return array_module(x).log(floating(x)), (lambda g: g / x,)
 
 
 @elementwise
 def sqrt(x: Array) -> OpResult:
     """The square root."""
-    y = array_module(x).sqrt(x)
+    y = array_module(x).sqrt(floating(x))
     return y, (lambda g: g / (2 * y),)
 
 
 @elementwise
 def tanh(x: Array) -> OpResult:
     """The hyperbolic tangent."""
-    y = array_module(x).tanh(x)
+    y = array_module(x).tanh(floating(x))
     return y, (lambda g: g * (1 - y * y),)
 
 
 @elementwise
 def sin(x: Array) -> OpResult:
     """The sine of an angle in radians."""
-    xp = array_module(x)
+    xp, x = array_module(x), floating(x)
     return xp.sin(x), (lambda g: g * xp.cos(x),)
 
 
 @elementwise
 def cos(x: Array) -> OpResult:
     """The cosine of an angle in radians."""
-    xp = array_module(x)
+    xp, x = array_module(x), floating(x)
     return xp.cos(x), (lambda g: g * -xp.sin(x),)
 
 
@@ -246,9 +246,32 @@ def clip(x: Array, *, low: float | None = None, high: float | None = None) -> Op
     return array_module(x).clip(x, low, high), (lambda g: masked(g, (x >= least) & (x <= most)),)
 
 
-def floating(x: Array) -> Array:
-    """x, where it has integers as float64."""
+def floating(x: Array, like: Any = None) -> Array:
+    """x in the dtype of ``like``, where that has floats; else x, where it has integers as float64."""
+    if like is not None and is_floating(like):
+        return x.astype(like.dtype, copy=False) if hasattr(x, "dtype") else x
     return x.astype(float) if hasattr(x, "dtype") and x.dtype.kind != "f" else x
+
+
+def alike(x: Array, y: Array) -> tuple[Array, Array]:
+    """x and y as floats of one dtype: that of x, or of y where x has integers, or float64 where both have."""
+    if type(x) is type(y) is np.ndarray and x.dtype.char == y.dtype.char in "fd":
+        return x, y
+    x = floating(x, None if is_floating(x) else y)
+    return x, floating(y, x)
+
+
+def in_dtype_of(weight: Array, x: Array) -> Array:
+    """x in the dtype of a layer's weight: float64 samples do not widen what a float32 model computes.
+
+    Where the weight has integers x stays as it is.
+    """
+    return floating(x, weight) if is_floating(weight) else x
+
+
+def is_floating(x: Any) -> bool:
+    """Whether x is an array of floats; a Python number is none."""
+    return hasattr(x, "dtype") and x.dtype.kind == "f"
 
 
 def logistic(x: Array) -> Array:

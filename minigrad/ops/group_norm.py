@@ -15,11 +15,13 @@ from ..op import OpResult, Pullback, op, shape_of
 from ..tape import once
 from .elementwise import floating
 from .geometry import are_integers
+from .half import half_in_single
 
 Normalized = tuple[Array, tuple[Pullback, Pullback, Pullback]]
 
 
 @op
+@half_in_single
 def group_norm(x: Array, weight: Array, bias: Array, *, groups: int, eps: float = 1e-5) -> OpResult:
     """Each sample of x (N, C, ...) with mean 0 and variance 1 over each of ``groups`` groups of channels.
 
@@ -38,6 +40,7 @@ def group_norm(x: Array, weight: Array, bias: Array, *, groups: int, eps: float 
 
 
 @op
+@half_in_single
 def instance_norm(
     x: Array, weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-5
 ) -> OpResult:
@@ -74,8 +77,9 @@ def normalize_groups(x: Array, weight: Array, bias: Array, groups: int, eps: flo
     def images(a: Array) -> Array:
         return a.reshape(shape[0], *shape[2:], shape[1]).transpose(0, ndim - 1, *range(1, ndim - 1))
 
+    x = floating(x, weight)
     form = by_loops if loops.fit(x, weight, bias) else by_passes
-    y, (to_x, to_weight, to_bias) = form(pixels(floating(x)), weight, bias, groups, eps)
+    y, (to_x, to_weight, to_bias) = form(pixels(x), weight, bias, groups, eps)
     g_pixels = once(pixels)  # one array for all, so that they share their sums
     to_parameters = (lambda g: to_weight(g_pixels(g))), (lambda g: to_bias(g_pixels(g)))
     return images(y), (lambda g: images(to_x(g_pixels(g))), *to_parameters)

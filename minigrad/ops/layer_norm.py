@@ -12,17 +12,19 @@ from ..device import Array, array_module
 from ..op import OpResult, op
 from ..tape import once
 from .elementwise import floating
+from .half import half_in_single
 from .trailing_axes import over_trailing_axes
 
 
 @op
 @over_trailing_axes
+@half_in_single
 def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> OpResult:
     """Each sample's last axes with mean 0 and variance 1, times weight, plus bias (Ba et al. 2016).
 
     How many axes says weight, which has their shape. Raises ValueError where that differs.
     """
-    x = floating(x)
+    x = floating(x, weight)
     return (by_loops if loops.fit(x, weight, bias) else by_passes)(x, weight, bias, eps)
 
 

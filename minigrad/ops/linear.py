@@ -12,6 +12,7 @@ import numpy as np
 
 from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op, shape_of
+from .elementwise import in_dtype_of
 from .product import product
 from .sum_by_row import sum_by_row
 
@@ -75,7 +76,8 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
     """x w.T + b for x (..., in), weight (out, in) and bias (out,), as one product of all rows of x.
 
     Of a matrix x computed as (w x.T).T, with the big operand on the left and the samples last in memory,
-    which is up to a half faster at few rows. Raises ValueError where the shapes do not fit.
+    which is up to a half faster at few rows. x is taken in the dtype of weight. Raises ValueError where the
+    shapes do not fit.
     """
     first, second = shape_of(x), shape_of(weight)
     if not first or len(second) != 2 or first[-1] != second[1]:
@@ -85,6 +87,8 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
         )
     if bias is not None and shape_of(bias) != second[:1]:
         raise ValueError(f"linear with weight {second} needs bias {second[:1]}, got {shape_of(bias)}")
+    if x.dtype != weight.dtype:
+        x = in_dtype_of(weight, x)
     to_weight = WeightPullback(as_rows(x))
     if len(first) == 2:
         y, to_x = product(weight, x.T).T, lambda g: product(weight.T, g.T).T

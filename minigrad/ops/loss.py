@@ -14,8 +14,9 @@ from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op, shape_of
 from ..tensor import Tensor
 from . import loss_kernels
-from .elementwise import floating, logistic
+from .elementwise import alike, floating, logistic
 from .elementwise_kernels import fits
+from .half import half_in_single
 from .label_loss import LabelOptions, labelled_cross_entropy, negative_log_likelihood, soft_cross_entropy
 from .labels import check_kind, checked_labels
 from .reduction import REDUCTIONS, check_reduction, reduced
@@ -23,6 +24,7 @@ from .regression_loss import check_one_shape
 
 
 @op
+@half_in_single
 def cross_entropy(
     logits: Array,
     labels: Array,
@@ -46,11 +48,10 @@ def cross_entropy(
     weights parts by their samples: there the sum, and the mean with ``weight`` or ``ignore_index``, raise
     ValueError, and ``nn.CrossEntropyLoss`` is right.
     """
-    shape = shape_of(logits)
+    shape, logits = shape_of(logits), floating(logits)
     plain = weight is None and ignore_index is None and not label_smoothing and reduction == "mean"
     if not plain or len(shape) > 2 or shape_of(labels) == shape != ():
         options = LabelOptions("cross_entropy", weight, ignore_index, label_smoothing, reduction)
-        logits = floating(logits)
         soft = len(shape) > 1 and shape_of(labels) == shape and labels.dtype.kind == "f"
         return (soft_cross_entropy if soft else labelled_cross_entropy)(logits, labels, options)
     xp = array_module(logits)
@@ -80,6 +81,7 @@ def cross_entropy(
 
 
 @op
+@half_in_single
 def nll_loss(
     log_probabilities: Array,
     labels: Array,
@@ -97,6 +99,7 @@ def nll_loss(
 
 
 @op
+@half_in_single
 def kl_div(
     log_probabilities: Array, targets: Array, *, reduction: str = "mean", log_target: bool = False
 ) -> OpResult:
@@ -108,6 +111,7 @@ def kl_div(
     """
     xp, shape = array_module(log_probabilities), check_one_shape("kl_div", log_probabilities, targets)
     check_reduction("kl_div", reduction, (*REDUCTIONS, "batchmean"))
+    log_probabilities, targets = alike(log_probabilities, targets)
     if log_target:
         logs, t = targets, xp.exp(targets)
     else:
@@ -127,6 +131,7 @@ def kl_div(
 
 
 @op
+@half_in_single
 def binary_cross_entropy_with_logits(
     logits: Array, targets: Array, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
 ) -> OpResult:
@@ -142,8 +147,9 @@ def binary_cross_entropy_with_logits(
             f"binary_cross_entropy_with_logits takes logits and targets of one shape, got {shape_of(logits)} "
             f"and {shape_of(targets)}; one-hot encode integer labels, or repeat a number with np.full_like"
         )
+    logits, targets = alike(logits, targets)
     if weight is not None or pos_weight is not None or reduction != "mean":
-        return weighted_logistic_loss(floating(logits), targets, weight, pos_weight, reduction)
+        return weighted_logistic_loss(logits, targets, weight, pos_weight, reduction)
     if fits(logits, targets):
         return loss_kernels.binary_cross_entropy_with_logits(logits, targets)
     n = max(math.prod(shape_of(logits)), 1)
@@ -156,7 +162,7 @@ def binary_cross_entropy_with_logits(
         d *= g / n
         return d
 
-    return xp.sum(each) / n, (to_logits, lambda g: logits * (g * -1 / n))
+    return xp.sum(each) / each.dtype.type(n), (to_logits, lambda g: logits * (g * -1 / n))
 
 
 def weighted_logistic_loss(x: Array, t: Array, weight: Any, pos_weight: Any, reduction: str) -> OpResult:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, array_module
+from ..keyword_settings import settings_by_name
 from ..op import OpResult, op
 from ..tensor import Tensor, as_operand
 from .elementwise import masked, where
@@ -40,6 +41,7 @@ def on_or_below(x: Array, k: int) -> Array:
     return xp.arange(n)[:, None] >= xp.arange(m) - index(k)
 
 
+@settings_by_name
 def masked_fill(x: Any, mask: Any, *, value: Any) -> Tensor:
     """x, but ``value``, a number, where ``mask`` holds; the mask broadcasts to the shape of x.
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, array_module, on_gpu
+from ..keyword_settings import settings_by_name
 from ..op import OpResult, op
 from ..tensor import Tensor, as_array
 from .axes import axis_of
@@ -38,6 +39,7 @@ def sort(x: Array, *, axis: int = -1, descending: bool = False) -> OpResult:
     return back(turned(xp.sort(rows, -1), descending), x, axis), (to_x,)
 
 
+@settings_by_name
 def argsort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
     """The indices of the elements in rising or falling order along ``axis``: integers, without a gradient.
 
@@ -50,6 +52,7 @@ def argsort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = 
     return Tensor(back(turned(rows.shape[-1] - 1 - order, True) if descending else order, x, axis))
 
 
+@settings_by_name
 def topk(x: Any, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Tensor, Tensor]:
     """The k largest elements along ``axis``, the largest first, and their indices; or the k smallest.
 

@@ -50,30 +50,35 @@ def max_pool2d(
 
 def lowest(x: Array) -> float:
     """What is no larger than any element of ``x``."""
+    if x.dtype.kind == "b":
+        return False
     return -math.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
 
 
 def max_of_windows(x: Array, geometry: Geometry) -> Pooled:
     """Any windows on (N, H, W, C) images: the readable form."""
     xp, shape, padded = array_module(x), x.shape, bordered(x, geometry, lowest(x))
-    places = windows(x, geometry)
+    places, first = windows(x, geometry), first_pixels(xp, geometry, *x.shape[1:3])
     y = padded[places[0]]
     for place in places[1:]:
         y = xp.maximum(y, padded[place])
 
     def to_x(g: Array) -> Array:
         d = xp.zeros(padded.shape, g.dtype)
-        for place, share in zip(places, shares_of_largest(g, padded, places), strict=True):
+        for place, share in zip(places, shares_of_largest(g, padded, places, first), strict=True):
             d[place] += share
         return without_border(d, shape, geometry)
 
     return y, to_x
 
 
-def shares_of_largest(g: Array, x: Array, places: list[Place]) -> Iterator[Array]:
-    """Each place's part of the windows' gradient g: all of it for the first largest or the last NaN, or 0."""
+def shares_of_largest(g: Array, x: Array, places: list[Place], first: Array | int = 0) -> Iterator[Array]:
+    """Each place's part of the windows' gradient g: all of it for the first largest or the last NaN, or 0.
+
+    ``first`` is the number of each window's first place that is no border.
+    """
     xp = array_module(x)
-    largest, taker = x[places[0]], xp.zeros(g.shape, int)
+    largest, taker = x[places[0]], xp.broadcast_to(xp.asarray(first), g.shape)
     for i, place in enumerate(places):
         larger = (x[place] > largest) | xp.isnan(x[place])
         largest, taker = xp.where(larger, x[place], largest), xp.where(larger, i, taker)
@@ -93,7 +98,10 @@ def max_on_gpu(x: Array, geometry: Geometry) -> Pooled:
         return max_of_windows(x, geometry)
     shape, padded = x.shape, bordered(x, geometry, lowest(x))
     apart = all(s >= e for s, e in zip(geometry.stride, geometry.extent, strict=True))
-    y, to_padded = max_of_places(padded, windows(x, geometry), apart)
+    first = 0
+    if any(geometry.padding):
+        first = first_pixels(array_module(x), geometry, *shape[1:3]).astype(np.uint8)
+    y, to_padded = max_of_places(padded, windows(x, geometry), apart, first)
     return y, (lambda g: without_border(to_padded(g), shape, geometry))
 
 
@@ -195,6 +203,17 @@ def window_tables(
         tables.append(xp.stack([first, xp.minimum(stop, n), counted], axis=1))
     rows, columns = tables
     return rows, columns
+
+
+def first_pixels(xp: ModuleType, geometry: Geometry, height: int, width: int) -> Array:
+    """(H', W', 1): for each window the number of its first tap that is a pixel, not of the padding."""
+    taps = []
+    for axis, count in enumerate(geometry.output(height, width)):
+        kernel, stride, padding, dilation = (both[axis] for both in geometry[:4])
+        outside = xp.maximum(padding - xp.arange(count) * stride, 0)
+        taps.append(xp.minimum(-(-outside // dilation), kernel - 1))  # a window may pass over all pixels
+    rows, columns = taps
+    return (rows[:, None] * geometry.kernel[1] + columns)[:, :, None]
 
 
 def windows(x: Array, geometry: Geometry) -> list[Place]:

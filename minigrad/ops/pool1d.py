@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..keyword_settings import settings_by_name
 from ..tensor import Tensor
 from .conv1d import one
 from .pool import avg_pool2d, max_pool2d
 from .shape import expand_dims, squeeze
 
 
+@settings_by_name
 def max_pool1d(
     x: Any,
     *,
@@ -28,6 +30,7 @@ def max_pool1d(
     return of_row(max_pool2d, x, kernel, stride, padding, dilation=dilations, ceil_mode=ceil_mode)
 
 
+@settings_by_name
 def avg_pool1d(
     x: Any,
     *,

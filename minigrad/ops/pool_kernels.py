@@ -12,14 +12,18 @@ from ..device import Array, array_module, elementwise_kernel
 MOST_PLACES = 16  # arrays that one kernel takes; CUDA passes 4 KB of arguments
 
 
-def max_of_places(x: Array, places: list, apart: bool = True) -> tuple[Array, Callable[[Array], Array]]:
+def max_of_places(
+    x: Array, places: list, apart: bool = True, first: Array | int = 0
+) -> tuple[Array, Callable[[Array], Array]]:
     """The largest of the elements of x at each of the ``places`` of windows, which are ``apart`` or overlap.
+
+    ``first`` is the number of a window's first place that is no border, whose elements are -inf.
 
     Backward needs no more than which place it was, a byte per window: the first largest, or the last NaN.
     """
     xp, parts, shape, size = array_module(x), [x[place] for place in places], x.shape, x.size
     y, taker = xp.empty(parts[0].shape, x.dtype), xp.empty(parts[0].shape, xp.uint8)
-    largest_kernel(len(places))(*parts, y, taker)
+    largest_kernel(len(places))(*parts, first, y, taker)
 
     def to_x(g: Array) -> Array:
         covered = taker.size * len(places) == size
@@ -36,11 +40,11 @@ def max_of_places(x: Array, places: list, apart: bool = True) -> tuple[Array, Ca
 
 def largest_kernel(n: int) -> Callable:
     """(x0, x1, ...) -> the largest of them, and which one it is."""
-    statements = ["y = x0", "taker = 0"]
+    statements = ["y = x0", "taker = first"]
     for i in range(1, n):
         larger = f"(x{i} > y) | (x{i} != x{i})"
         statements += [f"taker = choose({larger}, {i}, taker)", f"y = choose({larger}, x{i}, y)"]
-    inputs = ", ".join(f"T x{i}" for i in range(n))
+    inputs = ", ".join([*(f"T x{i}" for i in range(n)), "uint8 first"])
     return elementwise_kernel(inputs, "T y, uint8 taker", "; ".join(statements), f"largest_of_{n}")
 
 

@@ -16,7 +16,9 @@ from ..op import OpResult, op
 from ..sums import axis_sums
 from ..tensor import Axis
 from .axes import axes_of
-from .elementwise import masked
+from .elementwise import floating, masked
+from .half import half_in_single
+from .scan import products_before, scan
 
 
 @op
@@ -31,12 +33,15 @@ def sum(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
 def mean(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The mean over ``axis`` (all axes when None)."""
     axes = axes_of(axis, x.ndim)
-    spread, n = spreader(x, axes), builtins.max(count(x, axes), 1)
-    own = (
-        array_module(x) is not np or not x.size or x.dtype.char not in "fd"
-    )  # float16 is averaged in float32
-    y = x.mean(axis=axes) if own else axis_sums(x, axes) / x.dtype.type(n)
+    spread, n, y = spreader(x, axes), builtins.max(count(x, axes), 1), average(x, axes)
     return y.reshape(keepdims_shape(x.shape, axes)) if keepdims else y, (lambda g: spread(g / n),)
+
+
+def average(x: Array, axes: tuple[int, ...]) -> Array:
+    """The mean over ``axes``."""
+    if array_module(x) is not np or not x.size or x.dtype.char not in "fd":
+        return x.mean(axis=axes)  # float16 is averaged in float32
+    return axis_sums(x, axes) / x.dtype.type(count(x, axes))
 
 
 @op
@@ -62,18 +67,32 @@ def prod(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     spread, y = spreader(x, axes), x.prod(axis=axes, keepdims=keepdims)
 
     def to_x(g: Array) -> Array:
-        xp, zeros = array_module(g), x == 0
-        if xp is np and not zeros.any():
+        if array_module(g) is np and is_divisible(y):
             return spread(g * y) / x
-        rest = xp.where(zeros, 1, x)
-        d = spread(g) * (rest.prod(axis=axes, keepdims=True) / rest)
-        # Beside one zero only that has a slope, and beside two none.
-        return masked(d, zeros == zeros.sum(axis=axes, keepdims=True))
+        return spread(g) * products_of_others(x, axes)
 
     return y, (to_x,)
 
 
+def is_divisible(y: Array) -> bool:
+    """Whether products have all their digits, so that one factor less is a quotient."""
+    size, info = np.abs(y), np.finfo(y.dtype)
+    return bool(((size >= info.tiny) & (size <= info.max)).all())
+
+
+def products_of_others(x: Array, axes: tuple[int, ...]) -> Array:
+    """For each element the product of all others along ``axes``: of those before it and those behind it."""
+    xp, n = array_module(x), x.ndim - len(axes)
+    order = [*(i for i in range(x.ndim) if i not in axes), *axes]
+    moved = x.transpose(order)
+    rows = moved.reshape(*moved.shape[:n], count(x, axes))
+    before, behind = (products_before(scan(xp.cumprod, a, n), n) for a in (rows, rows[..., ::-1]))
+    others = before * behind[..., ::-1]
+    return others.reshape(moved.shape).transpose([order.index(i) for i in range(x.ndim)])
+
+
 @op
+@half_in_single
 def var(x: Array, *, axis: Axis = None, keepdims: bool = False, ddof: float = 0) -> OpResult:
     """The variance over ``axis``: the sum of squared deviations over the count minus ``ddof``, as in NumPy.
 
@@ -86,6 +105,7 @@ def var(x: Array, *, axis: Axis = None, keepdims: bool = False, ddof: float = 0)
 
 
 @op
+@half_in_single
 def std(x: Array, *, axis: Axis = None, keepdims: bool = False, ddof: float = 0) -> OpResult:
     """The standard deviation, the square root of ``var``; where it is 0, so is its gradient."""
     axes = axes_of(axis, x.ndim)
@@ -97,11 +117,13 @@ def std(x: Array, *, axis: Axis = None, keepdims: bool = False, ddof: float = 0)
 
 def variance(x: Array, axes: tuple[int, ...], keepdims: bool, ddof: float) -> tuple[Array, Array, float]:
     """The variance, the deviations from the mean, and the number that the sum of their squares is over."""
-    centred = x - x.mean(axis=axes, keepdims=True)
-    centred -= centred.mean(axis=axes, keepdims=True)  # what rounding left of a mean far from 0
-    n = builtins.max(count(x, axes) - ddof, 0)
+    reduced = keepdims_shape(x.shape, axes)
+    centred = floating(x) - average(x, axes).reshape(reduced)
+    centred -= average(centred, axes).reshape(reduced)  # what rounding left of a mean far from 0
+    n, squares = builtins.max(count(x, axes) - ddof, 0), axis_sums(centred * centred, axes)
     with np.errstate(divide="ignore", invalid="ignore"):  # over 0
-        return (centred * centred).sum(axis=axes, keepdims=keepdims) / n, centred, n
+        value = squares / centred.dtype.type(n)
+        return value.reshape(reduced) if keepdims else value, centred, n
 
 
 def spreader(x: Array, axes: tuple[int, ...]) -> Callable[[Array], Array]:

@@ -36,4 +36,4 @@ def reduced(each: Array, reduction: str, count: int | Array) -> tuple[Array, Cal
         return total, lambda g: g
     divisor = count if isinstance(count, int) else xp.where(count == 0, 1, count)
     with np.errstate(invalid="ignore"):
-        return total / count, lambda g: g / divisor
+        return total / (each.dtype.type(count) if isinstance(count, int) else count), lambda g: g / divisor

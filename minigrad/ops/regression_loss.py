@@ -13,31 +13,42 @@ import numpy as np
 from .. import loops
 from ..device import Array, array_module
 from ..op import OpResult, op, shape_of
+from .elementwise import alike
 from .elementwise_loops import of_elements
+from .half import half_in_single
 from .reduction import check_reduction, reduced
 
 
 @op
+@half_in_single
 def mse(x: Array, y: Array, *, reduction: str = "mean") -> OpResult:
     """The mean of (x - y) ** 2 over all elements of two arrays of one shape.
 
-    "sum" and "none" are the other reductions. Raises ValueError for shapes that differ, for an unknown
-    reduction, and for the sum where a backend has split the batch; so do the losses below.
+    y is taken in the dtype of x, so that float64 targets do not widen what a float32 model computes; of
+    integers they are floats. "sum" and "none" are the other reductions. Raises ValueError for shapes that
+    differ, for an unknown reduction, and for the sum where a backend has split the batch; so do the losses
+    below.
     """
     shape = check_one_shape("mse", x, y)
+    x, y = alike(x, y)
     d, n = x - y, max(math.prod(shape), 1)
     if reduction == "mean":
-        return array_module(d).sum(d * d) / n, (lambda g: d * (g * 2 / n), lambda g: d * (g * -2 / n))
+        return array_module(d).sum(d * d) / d.dtype.type(n), (
+            lambda g: d * (g * 2 / n),
+            lambda g: d * (g * -2 / n),
+        )
     check_reduction("mse", reduction)
     value, scale = reduced(d * d, reduction, n)
     return value, (lambda g: d * (scale(g) * 2), lambda g: d * (scale(g) * -2))
 
 
 @op
+@half_in_single
 def l1_loss(x: Array, y: Array, *, reduction: str = "mean") -> OpResult:
     """The mean of |x - y| over all elements, with gradient 0 where they are equal."""
     shape = check_one_shape("l1_loss", x, y)
     check_reduction("l1_loss", reduction)
+    x, y = alike(x, y)
     d = x - y
     xp = array_module(d)
     value, scale = reduced(xp.abs(d), reduction, max(math.prod(shape), 1))
@@ -45,6 +56,7 @@ def l1_loss(x: Array, y: Array, *, reduction: str = "mean") -> OpResult:
 
 
 @op
+@half_in_single
 def huber_loss(x: Array, y: Array, *, delta: float = 1.0, reduction: str = "mean") -> OpResult:
     """The mean of d ** 2 / 2 where |d| <= delta, else delta (|d| - delta / 2), with d = x - y (Huber 1964).
 
@@ -56,6 +68,7 @@ def huber_loss(x: Array, y: Array, *, delta: float = 1.0, reduction: str = "mean
 
 
 @op
+@half_in_single
 def smooth_l1_loss(x: Array, y: Array, *, beta: float = 1.0, reduction: str = "mean") -> OpResult:
     """The Huber loss with delta = beta, divided by beta: its slope far away is 1 (Girshick 2015).
 
@@ -70,6 +83,7 @@ def clipped_loss(loss: str, x: Array, y: Array, steepness: float, limit: float, 
     """The loss whose slope in d = x - y is ``steepness`` d, clipped to +-``limit``."""
     shape = check_one_shape(loss, x, y)
     check_reduction(loss, reduction)
+    x, y = alike(x, y)
     if loops.fit(x, y) and reduction != "none":
         each = np.empty(1, x.dtype)  # their sum
         slope = of_elements(partial(write_slope, each), x, y, settings=[steepness, limit, 0.5 / steepness])

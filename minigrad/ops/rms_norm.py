@@ -9,6 +9,8 @@ import numpy as np
 
 from ..device import Array, array_module
 from ..op import OpResult, op
+from .elementwise import floating
+from .half import half_in_single
 from .trailing_axes import over_trailing_axes
 
 
@@ -19,9 +21,13 @@ def rms_norm(x: Array, weight: Array, *, eps: float | None = None) -> OpResult:
 
     No mean is subtracted (Zhang and Sennrich 2019). ``eps`` is by default that of x's dtype, as in PyTorch.
     """
+    x = floating(x, weight)
+    return by_root_mean_square(x, weight, eps=float(np.finfo(x.dtype).eps) if eps is None else eps)
+
+
+@half_in_single
+def by_root_mean_square(x: Array, weight: Array, *, eps: float) -> OpResult:
     xp = array_module(x)
-    if eps is None:
-        eps = float(np.finfo(x.dtype if x.dtype.kind == "f" else float).eps)
     features = max(x.shape[-1], 1)
     scale = 1 / xp.sqrt((x * x).sum(axis=-1, keepdims=True) / features + eps)
     normal = x * scale

@@ -26,22 +26,38 @@ def cumsum(x: Array, *, axis: int) -> OpResult:
 
 @op
 def cumprod(x: Array, *, axis: int) -> OpResult:
-    """The products of the elements along ``axis`` up to each of them; zeros have gradients, too."""
+    """The products of the elements along ``axis`` up to each of them; zeros and infinities have gradients."""
     axis, xp = axis_of(axis, max(x.ndim, 1)), array_module(x)
     if loops.fit(x) and x.ndim:
         return products_by_loops(x, axis)
     y = scan(xp.cumprod, x, axis)
 
     def to_x(g: Array) -> Array:
-        zeros = x == 0
-        rest, before = xp.where(zeros, 1, x), scan(xp.cumsum, zeros, axis)
-        slopes = g * scan(xp.cumprod, rest, axis)
-        # Products up to the first zero are y; those from there up to the second one are slopes of the first.
-        d = running_sums(xp.where(before == 0, slopes, 0), axis, backwards=True) / rest
-        first = running_sums(xp.where(before == 1, slopes, 0), axis, backwards=True)
-        return xp.where(before == 0, d, xp.where(zeros & (before == 1), first, 0)).astype(g.dtype, copy=False)
+        return products_before(y, axis) * sums_of_products_behind(g, x, axis)
 
     return y, (to_x,)
+
+
+def products_before(y: Array, axis: int) -> Array:
+    """From the running products y along ``axis`` those of the elements before each; 1 before the first."""
+    if not y.ndim:
+        return array_module(y).ones_like(y)
+    rows = y.swapaxes(0, axis)
+    return array_module(y).concatenate([array_module(y).ones_like(rows[:1]), rows[:-1]]).swapaxes(0, axis)
+
+
+def sums_of_products_behind(g: Array, x: Array, axis: int) -> Array:
+    """s with s[i] = g[i] + x[i + 1] s[i + 1] along ``axis``, of twice as many terms in each pass.
+
+    Nothing is divided: zeros and infinities are factors as others.
+    """
+    if not x.ndim:
+        return g
+    xp, sums, products, step = array_module(x), g.swapaxes(0, axis), x.swapaxes(0, axis)[1:], 1
+    while step < len(sums):
+        sums = xp.concatenate([sums[:-step] + products * sums[step:], sums[-step:]])
+        products, step = products[:-step] * products[step:], 2 * step
+    return sums.swapaxes(0, axis)
 
 
 def scan(function: Callable[..., Any], x: Array, axis: int) -> Array:
@@ -128,21 +144,13 @@ def write_products(x: Array, y: Array) -> None:
 
 @loops.compiled
 def write_gradient_of_products(g: Array, x: Array, y: Array, d: Array) -> None:
-    """Behind the first zero of a row the gradient is 0. That of the zero is a sum of products without it."""
+    """The product of the elements before each, times the sum of g and of those of the elements behind it."""
     rows, columns = x.shape
     for i in range(rows):
-        zero = 0
-        while zero < columns and x[i, zero] != 0:
-            zero += 1
         total = 0.0
-        for j in range(zero - 1, -1, -1):
-            total += g[i, j] * y[i, j]
-            d[i, j] = total / x[i, j]
-        total, product = 0.0, y[i, zero - 1] if zero else x.dtype.type(1)
-        for j in range(zero, columns):
-            if j > zero:
-                product *= x[i, j]
-            total += g[i, j] * product
-            d[i, j] = 0
-        if zero < columns:
-            d[i, zero] = total
+        for j in range(columns - 1, 0, -1):
+            total += g[i, j]
+            d[i, j] = y[i, j - 1] * total
+            total *= x[i, j]
+        if columns:
+            d[i, 0] = total + g[i, 0]

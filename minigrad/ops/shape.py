@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..device import Array, array_module
+from ..keyword_settings import settings_by_name
 from ..lookup import check_choice
 from ..op import OpResult, Pullback, op, shape_of
 from ..tensor import Axis, Tensor
@@ -147,6 +148,7 @@ def repeat(x: Array, *, repeats: int | Sequence[int], axis: int | None = None) -
     return xp.repeat(x, int(times[0]), axis), (to_x,)
 
 
+@settings_by_name
 def tile(x: Any, *, reps: int | Sequence[int]) -> Tensor:
     """x ``reps`` times behind itself along its last axes, or along new first ones, as np.tile."""
     x = x if isinstance(x, Tensor) else Tensor(x)
@@ -298,7 +300,8 @@ def concatenate(*xs: Any, axis: int = 0) -> Tensor:
 def concatenate_arrays(*xs: Array, axis: int) -> OpResult:
     if not all(map(shape_of, xs)):
         raise ValueError(
-            "concatenate joins arrays along an axis that they have, and a number has none; use stack"
+            "concatenate joins arrays along an axis that they have, and a number has none; use stack, or "
+            "pass axis= by name"
         )
     axis, stops = axis_of(axis, len(xs[0].shape)), [0]
     xp = array_module(xs[0])
@@ -322,7 +325,12 @@ def stack(*xs: Any, axis: int = 0) -> Tensor:
 
 @op
 def stack_arrays(*xs: Array, axis: int) -> OpResult:
-    axis = axis_of(axis, len(shape_of(xs[0])) + 1)
+    shapes = list(map(shape_of, xs))
+    if len(set(shapes)) > 1:
+        raise ValueError(
+            f"stack takes arrays of one shape, got {', '.join(map(str, shapes))}; pass axis= by name"
+        )
+    axis = axis_of(axis, len(shapes[0]) + 1)
 
     def piece(i: int):
         return lambda g: g[(slice(None),) * axis + (i,)]
@@ -338,6 +346,7 @@ def unpacked(xs: tuple[Any, ...], name: str) -> Sequence[Any]:
     return inputs
 
 
+@settings_by_name
 def split(x: Any, *, sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     """x cut along ``axis`` into ``sections`` equal pieces, or before each of the given rising positions."""
     x = x if isinstance(x, Tensor) else Tensor(x)

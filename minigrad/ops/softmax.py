@@ -12,16 +12,19 @@ from ..device import Array, array_module
 from ..op import OpResult, op
 from ..tensor import Axis
 from .axes import axes_of
+from .elementwise import floating
 from .exponential import exp
+from .half import half_in_single
 from .reduce import keepdims_shape, spreader
 
 NEAR = 64  # bytes between the elements of a row, which the processor reads together
 
 
 @op
+@half_in_single
 def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """log(sum(exp(x))), shifted by the maximum so that nothing overflows; of no elements it is -inf."""
-    xp, axes = array_module(x), axes_of(axis, x.ndim)
+    xp, axes, x = array_module(x), axes_of(axis, x.ndim), floating(x)
     spread = spreader(x, axes)
     largest = largest_keepdims(x, axes)
     largest = xp.where(xp.isfinite(largest), largest, 0)  # infinities are kept by the exponentials
@@ -33,9 +36,10 @@ def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResul
 
 
 @op
+@half_in_single
 def softmax(x: Array, *, axis: int = -1) -> OpResult:
     """exp(x) / sum(exp(x)) along ``axis``."""
-    axes = axes_of(axis, x.ndim)
+    axes, x = axes_of(axis, x.ndim), floating(x)
     if are_rows(x, axes):
         return by_rows(x, axes[0], logarithm=False)
     y = exponentials(x - largest_keepdims(x, axes))
@@ -50,9 +54,10 @@ def softmax(x: Array, *, axis: int = -1) -> OpResult:
 
 
 @op
+@half_in_single
 def log_softmax(x: Array, *, axis: int = -1) -> OpResult:
     """x - logsumexp(x) along ``axis``, where what all of x have in common is taken away first."""
-    axes = axes_of(axis, x.ndim)
+    axes, x = axes_of(axis, x.ndim), floating(x)
     if are_rows(x, axes):
         return by_rows(x, axes[0], logarithm=True)
     xp = array_module(x)
@@ -70,8 +75,7 @@ def exponentials(x: Array) -> Array:
 def largest_keepdims(x: Array, axes: tuple[int, ...]) -> Array:
     """The largest elements along ``axes``, which are kept as 1; -inf where there are none."""
     if not x.size:
-        dtype = x.dtype if x.dtype.kind == "f" else float
-        return array_module(x).full(keepdims_shape(x.shape, axes), -np.inf, dtype)
+        return array_module(x).full(keepdims_shape(x.shape, axes), -np.inf, x.dtype)
     return x.max(axis=axes, keepdims=True)
 
 

@@ -55,7 +55,7 @@ def means_by_loops(x: np.ndarray, tables: Tables) -> Pooled:
 
 @loops.compiled
 def write_maxima(x: Array, rows: Array, columns: Array, taps: Array, y: Array, winners: Array) -> None:
-    """The first largest of each window or its last NaN; tap 0 is the first, also where it is no pixel.
+    """The first largest of each window or its last NaN; 0 where no pixel is larger than -inf.
 
     One tap of all windows in a row, then the next: a processor waits for a number that it has just written.
     """
@@ -81,6 +81,7 @@ def write_maxima(x: Array, rows: Array, columns: Array, taps: Array, y: Array, w
 def write_gradient_of_maxima(
     g: Array, winners: Array, rows: Array, columns: Array, taps: Array, d: Array
 ) -> None:
+    """Where the first tap is no pixel, the winner 0 stands for the first tap that is one."""
     samples, height, width, channels = d.shape
     places = (taps[:, 0] * width + taps[:, 1]) * channels
     for n in range(samples):
@@ -89,11 +90,15 @@ def write_gradient_of_maxima(
         for i in range(len(rows)):
             for j in range(len(columns)):
                 r, s = rows[i, 0], columns[j, 0]
-                first, inside = (r * width + s) * channels, 0 <= r < height and 0 <= s < width
-                for c in range(channels):
-                    k = winners[n, i, j, c]
-                    if k > 0 or inside:
-                        image[first + c + places[k]] += g[n, i, j, c]
+                first, least = (r * width + s) * channels, 0
+                inside = 0 <= r < height and 0 <= s < width
+                while not inside and least < len(taps):
+                    inside = 0 <= r + taps[least, 0] < height and 0 <= s + taps[least, 1] < width
+                    least += not inside
+                if inside:
+                    for c in range(channels):
+                        k = winners[n, i, j, c]
+                        image[first + c + places[k if k > least else least]] += g[n, i, j, c]
 
 
 @loops.compiled

@@ -47,7 +47,7 @@ def train_stale(versions, bounds, build, batches, make, *, micros=1, rates=None,
     """
     model, p = build(np.random.default_rng(0)), len(bounds) - 1
     named = model.named_parameters()
-    stage = {name: sum(int(name.split(".")[0]) >= bound for bound in bounds[1:-1]) for name in named}
+    stage = {name: sum(int(name.split(".")[0]) >= bound for bound in bounds[1:-1]) for name, _ in named}
     methods = [make([w for name, w in named.items() if stage[name] == s]) for s in range(p)]
     run, serial = Run([copies(named)], [], [], {}), Serial(micros)
     for t, batch in enumerate(batches):

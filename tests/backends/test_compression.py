@@ -293,7 +293,7 @@ def test_what_is_not_finite_is_named_on_every_rank_and_gets_into_nothing_kept(na
         model = backend.place(odd(np.random.default_rng(0)).to(dtype=np.float64))
         good = batches_of([9])[0]
         backend.step(model, good, ops.cross_entropy)
-        names = list(model.named_parameters())
+        names = list(model.named_parameters().keys())
         error = backend.error
         residual = None if error is None else error.tobytes()
         shard = backend.shard(good)

@@ -188,7 +188,7 @@ def test_every_rank_evaluates_the_whole_model(schedule, build):
     for actual, names, state in run_ranks(numbers.ranks, work, rendezvous=True):
         for w, f in zip(expected, actual, strict=True):
             np.testing.assert_array_equal(f, w)
-        assert names == [[*serial.named_parameters()]] * 2
+        assert names == [[*serial.named_parameters().keys()]] * 2
         assert state == []
 
 
@@ -220,7 +220,7 @@ def test_a_rank_keeps_its_own_parameters_only(schedule):
         return {name for name, ref in alive.items() if ref() is not None}
 
     names_of_ranks = run_ranks(numbers.ranks, work)
-    assert set.union(*names_of_ranks) == set(tied(np.random.default_rng(0)).named_parameters())
+    assert set.union(*names_of_ranks) == set(tied(np.random.default_rng(0)).named_parameters().keys())
     if schedule in ONE_WAY:
         assert all("0.weight" not in names for names in names_of_ranks[1:])
     else:

@@ -4,7 +4,7 @@ import os
 from functools import partial
 from itertools import combinations
 from types import SimpleNamespace
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from minigrad import (
     exact_convolutions,
     loops,
     nn,
+    op,
     ops,
     optim,
     recomputed,
@@ -299,7 +300,7 @@ def modules_are_found_in_containers() -> None:
     vars(model).update(a=[layers[0], (layers[1],)], b={"c": [layers[2]], 3: layers[3]})
     names = ["a.0.weight", "a.1.0.weight", "b.c.0.weight", "b.3.weight"]
     parameters = model.named_parameters()
-    assert list(parameters) == names, f"found {', '.join(parameters)}"
+    assert [*parameters.keys()] == names, f"found {', '.join(parameters.keys())}"
     assert all(parameters[name] is layer.weight for name, layer in zip(names, layers, strict=True))
 
 
@@ -356,6 +357,54 @@ def optimizers_refuse_to_train_nothing() -> None:
 def a_gpu_without_a_compiler_is_no_gpu() -> None:
     for cupy in (SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True)), ImportError("two of it")):
         gpu_laws.a_problem_is_explained(device, cupy, "cannot (run|be imported)")
+
+
+def another_shape_is_no_gradient() -> None:
+    for d, shape in (
+        (np.ones((3, 2)), (2, 3)),
+        (np.ones((3, 3)), (3,)),
+        (np.ones(1), (3,)),
+        (np.ones(4), (3,)),
+    ):
+
+        def cube(x, *, d=d):
+            return x**3, (lambda g: d,)
+
+        w = Parameter(np.ones(shape))
+        with Tape() as tape:
+            y = op(cube)(w)
+        try:
+            tape.backward(y, 1.0)
+        except ValueError as error:
+            assert "cube" in str(error), f"the op is not named: {error}"
+        else:
+            raise AssertionError(f"{d.shape} was taken for a gradient of {shape}")
+
+
+def an_op_returns_its_pullbacks() -> None:
+    for result in (lambda x: x, lambda x: (x, lambda g: g), lambda x: (x, (x,)), lambda x: (x, ())):
+
+        def cube(x, *, result=result):
+            return result(x)
+
+        try:
+            op(cube)(np.ones((2, 2)))
+        except TypeError as error:
+            assert "cube returned" in str(error), f"the op is not named: {error}"
+        else:
+            raise AssertionError("an op without pullbacks was called")
+
+
+def a_spy_is_called() -> None:
+    for layers in ([nn.Conv2d(1, 2, 3, rng=0), nn.MaxPool2d(2), nn.ReLU()], [nn.BatchNorm(1), nn.ReLU()]):
+        model, x = nn.Sequential(*layers), np.ones((64, 1, 10, 10), np.float32)
+        for layer in layers:
+            right = type(layer).forward
+            for place, value in ((layer, partial(right, layer)), (type(layer), right)):
+                spy = Mock(side_effect=value)
+                with patch.object(place, "forward", spy if place is layer else lambda *xs, spy=spy: spy(*xs)):
+                    model(x)
+                assert spy.called, f"the forward of {place!r} was passed over"
 
 
 # Bugs
@@ -445,7 +494,7 @@ BUGS = [
         "xp.logical_and(xp.equal(x, 0), xp.greater_equal(y, 0))", "xp.less_equal(x, 0)",
         an_exponent_has_pytorchs_gradient, "the gradient of the exponent"),
     Bug("deviations from a rounded mean", "minigrad.ops.reduce",
-        "    centred -= centred.mean(axis=axes, keepdims=True)", "    pass",
+        "    centred -= average(centred, axes).reshape(reduced)", "    pass",
         a_mean_far_away_leaves_the_variance, "var: .* for"),
     Bug("a row taken twice gets one gradient", "minigrad.ops.sum_by_row",
         "sums[rows[i]] += numbers[i]", "sums[rows[i]] = numbers[i]",
@@ -495,7 +544,7 @@ BUGS = [
         "line[e] += of_wide[e]", "line[e] = of_wide[e]",
         gradients_of_windows_are_the_differences, DIFFERENCE),
     Bug("a maximum of two windows gets one gradient", "minigrad.ops.window_loops",
-        "image[first + c + places[k]] += g", "image[first + c + places[k]] = g",
+        "least else least]] += g", "least else least]] = g",
         gradients_of_windows_are_the_differences, DIFFERENCE, thorough=True),
     Bug("Winograd's algorithm is exact enough", "minigrad.ops.conv", "and not exact.get()", "",
         exact_convolutions_round_like_sums, "not that of plain sums"),
@@ -561,4 +610,16 @@ BUGS = [
     Bug("a warm-up begins one step late", "minigrad.lr_schedules", "start + rise * t / steps if t < steps",
         "start + rise * (t - 1) / steps if t < steps", a_warm_up_rises_evenly_to_its_schedule,
         r"assert schedule\(t\)"),
+    Bug("any gradient of as many elements is reshaped", TAPE, "if not is_broadcast(d.shape, shape, g.shape):",
+        "if d.size != math.prod(shape) and not is_broadcast(d.shape, shape, g.shape):",
+        another_shape_is_no_gradient, "was taken"),
+    Bug("a gradient may have axes that no array has", TAPE, "0 <= more <= max(len(value) - len(shape), 0)",
+        "0 <= more", another_shape_is_no_gradient, "was taken"),
+    Bug("what an op returns is not looked at", "minigrad.op", "check_result(function, result, arrays)",
+        "pass", an_op_returns_its_pullbacks, "was called|not iterable|unpack"),
+    Bug("a forward on a layer is passed over", "minigrad.nn", "written and not layer.has_own_forward()",
+        "written", a_spy_is_called, "passed over"),
+    Bug("a forward on a class is passed over", "minigrad.nn",
+        "WRITTEN.get(kind) in (None, (kind.forward, kind.__call__))", "True", a_spy_is_called,
+        "the forward of <class .* was passed over"),
 ]  # fmt: skip

@@ -1,5 +1,6 @@
 """Bugs of the ops that gather, order, scan and contract; their oracles: differences and NumPy's forms."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,11 @@ from minigrad.ops.scan import running_sums
 from minigrad.ops.sum_by_row import sum_by_row
 from minigrad.sums import axis_sums
 from tests.bugs.bug import Bug
-from tests.minigrad.extremes import extrema_at_places_are_exact
+from tests.minigrad.extremes import (
+    extrema_at_places_are_exact,
+    near,
+    products_have_the_gradients_of_their_factors,
+)
 from tests.minigrad.fast_form_laws import (
     adds_in_short_chains,
     in_both_forms,
@@ -21,6 +26,11 @@ from tests.minigrad.fast_form_laws import (
     sums_up_to_each,
 )
 from tests.minigrad.numpy_forms import equals_its_form
+from tests.minigrad.op_laws import (
+    half_precision_loses_only_its_own_digits,
+    has_the_dtype_of_a_layer,
+    integers_are_floats,
+)
 from tests.minigrad.test_numpy_forms import (
     test_a_constant_has_no_deviation_and_no_slope as a_constant_has_no_slope,
 )
@@ -113,6 +123,50 @@ def sums_over_axes_have_short_chains() -> None:
     adds_in_short_chains(lambda x: axis_sums(x, (1,)), 1, np.full((3, 40000), 0.1, np.float32))
 
 
+def sums_between_axes_that_stay_have_short_chains() -> None:
+    for shape, axes in (((2, 3000, 3), (1,)), ((3000, 2, 3), (0, 2))):
+        x, rest = np.full(shape, 0.1, np.float32), [i for i in range(3) if i not in axes]
+        matrix = x.transpose(*axes, *rest).reshape(-1, math.prod(shape[i] for i in rest))
+        adds_in_short_chains(lambda _, x=x, axes=axes: axis_sums(x, axes).ravel(), 0, matrix)
+
+
+def many_rows_have_a_variance() -> None:
+    x = np.random.default_rng(0).uniform(1, 2, (200_000, 2)).astype(np.float32)
+    exact = np.var(x.astype(np.float64), axis=0)
+    near(ops.var(x, axis=0).numpy(), exact, 16 * np.finfo(np.float32).eps * exact, "var")
+
+
+def infinities_are_factors() -> None:
+    for row in ([np.inf], [2.0, np.inf, 3.0], [1e-200, 1e-200]):
+        g = np.arange(1.0, len(row) + 1)
+        law = products_have_the_gradients_of_their_factors
+        in_both_forms(law, ops.prod, ops.cumprod, np.array(row), g)
+
+
+def half_precision_is_normalised() -> None:
+    x, ones = np.array([[299.0, 300.0, 301.0, 303.0]]), np.ones(4)
+    half_precision_loses_only_its_own_digits(ops.layer_norm, x, ones, ones)
+    half_precision_loses_only_its_own_digits(partial(ops.rms_norm, eps=1e-3), x, ones)
+
+
+def integers_have_losses_and_a_softmax() -> None:
+    x, y = np.array([[0, 2, 5]]), np.array([[3, 1, 9]])
+    for f, *inputs in ((ops.l1_loss, x, y), (ops.softmax, x), (ops.logsumexp, x), (ops.exp, x)):
+        integers_are_floats(f, *inputs, dtype=np.uint8)
+
+
+def layers_have_the_dtype_of_their_weights() -> None:
+    x, w = np.ones((2, 3)), np.ones((4, 3), np.float32)
+    has_the_dtype_of_a_layer(ops.linear, np.dtype(np.float32), x, w)
+    has_the_dtype_of_a_layer(lambda out: ops.mse(out, x), np.dtype(np.float32), x.astype(np.float32))
+
+
+def softmax_goes_along_the_first_of_three_axes() -> None:
+    x, g = np.random.default_rng(0).normal(size=(2, 5, 2, 3))
+    for op in (ops.softmax, ops.log_softmax):
+        loops_are_the_readable_form(partial(op, axis=0), g, x)
+
+
 def several_indices_add_up() -> None:
     x, i = drawn(2, 3, 4), np.array([1, 0, 1])
     for index in ((i, i), (slice(None), i), (slice(None), i, i), (slice(0, 2), i), (..., i), (None, 1, i)):
@@ -201,16 +255,20 @@ BUGS = [
     Bug("rows are read in another order", "minigrad.ops.linear",
         "x.reshape(math.prod(x.shape[:-1]), x.shape[-1])", "x.T.reshape(x.shape[-1], -1).T",
         linear_layers_take_any_axes, "linear_of_any_axes is"),
-    Bug("beside a zero all have its slope", REDUCE,
-        "masked(d, zeros == zeros.sum(axis=axes, keepdims=True))", "d",
+    Bug("products of others are those of the elements before", REDUCE, "before * behind[..., ::-1]", "before",
         zeros_have_gradients, DIFFERENCE),
-    Bug("a product's second zero is forgotten", SCAN, "xp.where(before == 1, slopes, 0)",
-        "xp.where(before >= 1, slopes, 0)", zeros_have_gradients, DIFFERENCE),
+    Bug("sums of products forget what is behind their own half", SCAN,
+        "products[:-step] * products[step:], 2 * step", "products[:-step], 2 * step",
+        zeros_have_gradients, DIFFERENCE),
+    Bug("a product is divided by an infinity", REDUCE, "(size <= info.max)", "True", infinities_are_factors,
+        "the gradient of a product"),
+    Bug("a product that is too small is divided", REDUCE, "(size >= info.tiny)", "(size > 0)",
+        infinities_are_factors, "the gradient of a product", thorough=True),
     Bug("sums are taken from the front again", SCAN, "(lambda g: running_sums(g, axis, backwards=True),)",
         "(lambda g: running_sums(g, axis),)", sums_up_to_each_place, DIFFERENCE, thorough=True),
-    Bug("the gradient of a zero counts its product", SCAN, "if j > zero:", "if True:",
-        zeros_have_gradients, DIFFERENCE),
-    Bug("what stands behind a zero has a slope", SCAN, "d[i, j] = 0\n", "d[i, j] = product\n",
+    Bug("the gradient of a factor counts its product", SCAN, "d[i, j] = y[i, j - 1] * total",
+        "d[i, j] = y[i, j] * total", zeros_have_gradients, DIFFERENCE),
+    Bug("running products forget the factors behind", SCAN, "            total *= x[i, j]\n", "",
         zeros_have_gradients, DIFFERENCE),
     Bug("a number has no axis to sum along", SCAN, "fit(x) and x.ndim:\n        return sums_by_loops",
         "fit(x):\n        return sums_by_loops", a_number_is_its_own_sum, "IndexError"),
@@ -244,14 +302,14 @@ BUGS = [
         loops_along_an_axis_are_the_readable_form, "the value|gradient", thorough=True),
     Bug("sums come in memory order", SUMS, "[rest.index(axis) for axis in sorted(rest)]",
         "[*range(len(rest))]", sums_over_axes_have_short_chains, "not \\("),
-    Bug("columns are one long chain", SUMS, "sums = column_sums(y.reshape(-1, columns))",
-        "sums = y.reshape(-1, columns).sum(axis=0)", sums_over_axes_have_short_chains, "off by .* eps"),
+    Bug("columns are one long chain", SUMS, "column_sums(x.reshape(-1, math.prod(shape)))",
+        "x.reshape(-1, math.prod(shape)).sum(axis=0)", sums_over_axes_have_short_chains, "off by .* eps"),
     Bug("long rows are one chain", SUMS, "<= 64 * 64", "<= 1 << 20", sums_over_axes_have_short_chains,
         "off by .* eps"),
     Bug("numbers of rows overlap", SHAPE, "numbers = numbers * n + xp", "numbers = numbers + xp",
         several_indices_add_up, DIFFERENCE),
-    Bug("a sample is taken for all", REDUCE, "n = builtins.max(count(x, axes) - ddof, 0)",
-        "n = count(x, axes)", samples_have_a_variance, "var_ddof is"),
+    Bug("a sample is taken for all", REDUCE, "n, squares = builtins.max(count(x, axes) - ddof, 0)",
+        "n, squares = count(x, axes)", samples_have_a_variance, "var_ddof is"),
     Bug("a deviation of 0 divides", REDUCE, "xp.where(y == 0, np.inf, y)", "y",
         a_constant_has_no_slope, "AssertionError|RuntimeWarning"),
     Bug("what is written over keeps its gradient", GATHER, "        d.reshape(-1)[places] = 0\n", "",
@@ -287,4 +345,23 @@ BUGS = [
         "g.swapaxes(0, axis)[:n]", elements_move_and_vanish_as_in_numpy, DIFFERENCE),
     Bug("what is repeated is summed over others", SHAPE, "sum_by_row(g.swapaxes(0, axis), rows, n)",
         "sum_by_row(g.swapaxes(0, axis)[::-1], rows, n)", elements_move_and_vanish_as_in_numpy, DIFFERENCE),
+    Bug("what lies between axes is one long chain", SUMS, "if x.size > LONG * math.prod(rest):",
+        "if False:", sums_between_axes_that_stay_have_short_chains, "off by"),
+    Bug("a variance is one long chain", REDUCE, "axis_sums(centred * centred, axes)",
+        "(centred * centred).sum(axis=axes)", many_rows_have_a_variance, "var:"),
+    Bug("half precision adds in half precision", "minigrad.ops.half", "a.astype(np.float32) if f else a",
+        "a", half_precision_is_normalised, "in half precision|Warning"),
+    Bug("a loss of integers wraps around", "minigrad.ops.regression_loss",
+        "    x, y = alike(x, y)\n    d = x - y\n", "    d = x - y\n", integers_have_losses_and_a_softmax,
+        "of "),
+    Bug("an exponential of small integers has half precision", "minigrad.ops.elementwise",
+        "array_module(x).exp(floating(x))", "array_module(x).exp(x)", integers_have_losses_and_a_softmax,
+        "is float16"),
+    Bug("float64 samples widen a layer", "minigrad.ops.linear", "x = in_dtype_of(weight, x)", "pass",
+        layers_have_the_dtype_of_their_weights, "float64"),
+    Bug("float64 targets widen a loss", "minigrad.ops.elementwise", "return x, floating(y, x)", "return x, y",
+        layers_have_the_dtype_of_their_weights, "float64"),
+    Bug("axes are led back by the order that led there", "minigrad.ops.softmax",
+        "[order.index(i) for i in range(x.ndim)]", "order", softmax_goes_along_the_first_of_three_axes,
+        "shape|the value"),
 ]  # fmt: skip

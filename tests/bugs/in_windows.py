@@ -10,7 +10,7 @@ from minigrad.ops import conv_pool, kernel_rows
 from minigrad.ops.conv import ALGORITHMS
 from minigrad.ops.geometry import Geometry
 from tests.bugs.bug import Bug
-from tests.minigrad import fast_form_laws, norm_laws, op_laws, window_laws
+from tests.minigrad import extremes, fast_form_laws, norm_laws, op_laws, window_laws
 
 # Laws
 
@@ -27,6 +27,11 @@ def pools_are_their_definitions() -> None:
     for count in (True, False):
         window_laws.pool_is_its_definition(ops.avg_pool2d, x, True, **windows, count_include_pad=count)
     testing.gradient_matches_difference(partial(ops.max_pool2d, kernel=2, dilation=2), drawn(2, 2, 5, 5))
+
+
+def windows_of_minus_infinities_have_a_gradient() -> None:
+    x, g = np.full((1, 1, 4, 4), -np.inf), np.arange(1.0, 10).reshape(1, 1, 3, 3)
+    fast_form_laws.in_both_forms(extremes.pooling_takes_one, ops.max_pool2d, x, g, 2, 2, 1)
 
 
 def pools_of_signals_are_their_definitions() -> None:
@@ -259,13 +264,13 @@ BUGS = [
         maxima_by_loops_are_the_readable_ones, "the value"),
     Bug("loops leave the last tap out", WINDOW_LOOPS, "for k in range(len(taps)):",
         "for k in range(len(taps) - 1):", pools_are_their_definitions, "Mismatched elements"),
-    Bug("the border of a window is a pixel of its own", WINDOW_LOOPS, "if k > 0 or inside:", "if True:",
-        maxima_by_loops_are_the_readable_ones, "gradient 0"),
+    Bug("the border of a window is a pixel of its own", WINDOW_LOOPS,
+        "places[k if k > least else least]", "places[k]", windows_of_minus_infinities_have_a_gradient, "for"),
     Bug("the gradient of a maximum is counted from the image's edge", WINDOW_LOOPS,
         "r, s = rows[i, 0], columns[j, 0]", "r, s = max(rows[i, 0], 0), max(columns[j, 0], 0)",
         maxima_by_loops_are_the_readable_ones, "gradient 0"),
     Bug("maxima of two windows overwrite one another's gradient", WINDOW_LOOPS,
-        "image[first + c + places[k]] += g", "image[first + c + places[k]] = g",
+        "least else least]] += g", "least else least]] = g",
         maxima_by_loops_are_the_readable_ones, "gradient 0"),
     Bug("every tap has a number of one byte", WINDOW_LOOPS, "np.uint8 if len(taps) <= 256 else np.uint32",
         "np.uint8", maxima_by_loops_are_the_readable_ones, "gradient 0"),
@@ -408,7 +413,7 @@ BUGS = [
         "after_relu, fixed = y if relu else None,", "after_relu, fixed = y,",
         a_normalisation_holds_one_array, "the tape holds"),
     Bug("any batch-norm computes the ReLU behind it", "minigrad.nn",
-        "alone = type(self) is BatchNorm and", "alone =",
+        "alone = unchanged_type(self) is BatchNorm and", "alone =",
         another_batch_norm_has_no_relu, "ops, one by one"),
     Bug("corners are aligned as if each were a pixel", INTERPOLATE, "Fraction(n - 1, max(m - 1, 1))",
         "Fraction(n, m)", interpolation_is_its_definition, "Mismatched elements"),
@@ -466,4 +471,8 @@ BUGS = [
     Bug("the root mean square is taken for a constant", "minigrad.ops.rms_norm",
         "        d -= normal * ((d * normal).sum(axis=-1, keepdims=True) / features)\n", "",
         samples_are_normalized, DIFFERENCE),
+    Bug("a border takes the gradient of a window of minus infinities", WINDOW_LOOPS, "least += not inside",
+        "least = len(taps)", windows_of_minus_infinities_have_a_gradient, "for"),
+    Bug("a border takes it, on a slide", POOL, "xp.broadcast_to(xp.asarray(first), g.shape)",
+        "xp.zeros(g.shape, int)", windows_of_minus_infinities_have_a_gradient, "for"),
 ]  # fmt: skip

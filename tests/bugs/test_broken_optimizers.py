@@ -9,13 +9,16 @@ from minigrad import optim
 from minigrad.optim import Part
 from tests.bugs.mutant import mutant
 from tests.minigrad.test_optim import (
+    CLIPPED,
     adagrad,
     adam,
     adamw,
+    clipping_comes_before_the_recurrence,
     clipping_keeps_the_direction,
     follows_recurrence,
     is_sgd_at_any_rates,
     lars_follows_the_paper,
+    lars_of_all,
     rmsprop,
     sgd,
 )
@@ -186,3 +189,32 @@ def test_the_law_of_clipping_catches(bug):
     with pytest.raises(AssertionError):
         clipping_keeps_the_direction(bug, 0.5)
         clipping_keeps_the_direction(bug, 50.0)
+
+
+CLIPPED_LARS = {
+    "the norm from before the clipping": ("            squares[:, 1] *= (self.limit / norm) ** 2\n", ""),
+    "the norm is clipped, not its square": ("(self.limit / norm) ** 2", "(self.limit / norm)"),
+    "the rates come first": (
+        "            parts = self.clip(parts, squares)\n            rates = self.rates(squares)\n",
+        "            rates = self.rates(squares)\n            parts = self.clip(parts, squares)\n",
+    ),
+    "no parameter is clipped": ("part.g[...] *= self.limit / norm", "pass"),
+}
+
+
+@pytest.mark.parametrize("bug", CLIPPED_LARS)
+def test_the_law_of_clipped_optimizers_catches(bug):
+    settings = {"lr": 0.5, "momentum": 0.5, "weight_decay": 0.1, "trust": 0.2}
+    clipping_comes_before_the_recurrence(optim.LARS, lars_of_all, 1.0, 0, **settings)
+    with pytest.raises(AssertionError):
+        clipping_comes_before_the_recurrence(broken(*CLIPPED_LARS[bug]).LARS, lars_of_all, 1.0, 0, **settings)
+
+
+@pytest.mark.parametrize("name", ["plain", "Adam"])
+def test_the_law_of_clipped_optimizers_catches_a_clipping_that_is_undone(name):
+    settings = {"plain": PLAIN, "Adam": ADAM}[name]
+    make, recurrence, _ = CLIPPED[name]
+    unclipped = broken("part.g[...] *= self.limit / norm", "pass")
+    with pytest.raises(AssertionError):
+        law = clipping_comes_before_the_recurrence
+        law(getattr(unclipped, make.__name__), recurrence, 1.0, 0, **settings)

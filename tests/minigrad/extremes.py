@@ -33,7 +33,7 @@ def near(actual: np.ndarray, exact: Any, tolerance: Any, what: str) -> None:
     assert actual.shape == exact.shape, f"{what} has shape {actual.shape}, not {exact.shape}"
     finite = np.isfinite(exact)
     assert np.array_equal(actual[~finite], exact[~finite], equal_nan=True), f"{what}: {actual} for {exact}"
-    wrong = np.abs(actual[finite] - exact[finite]) > np.broadcast_to(tolerance, exact.shape)[finite]
+    wrong = ~(np.abs(actual[finite] - exact[finite]) <= np.broadcast_to(tolerance, exact.shape)[finite])
     assert not wrong.any(), f"{what}: {actual[finite][wrong]} for {exact[finite][wrong]}"
 
 
@@ -246,16 +246,21 @@ def choice_shields(where: Op, condition: np.ndarray, x: np.ndarray, y: np.ndarra
     )
 
 
-def pooling_takes_one(max_pool2d: Op, x: np.ndarray, g: np.ndarray, kernel: int, stride: int) -> None:
-    """Each window's gradient goes to its first largest element, or to its last NaN, and nowhere else."""
-    value, (dx,) = value_and_gradients(lambda x: max_pool2d(x, kernel=kernel, stride=stride), x, seed=g)
+def pooling_takes_one(
+    max_pool2d: Op, x: np.ndarray, g: np.ndarray, kernel: int, stride: int, padding: int = 0
+) -> None:
+    """Each window's gradient goes to its first largest pixel, or to its last NaN, and nowhere else."""
+    settings = {"kernel": kernel, "stride": stride, "padding": padding}
+    value, (dx,) = value_and_gradients(lambda x: max_pool2d(x, **settings), x, seed=g)
     expected = np.zeros_like(x)
     for n, c, i, j in np.ndindex(*g.shape):
-        largest, place = -math.inf, (i * stride, j * stride)
-        for a, b in np.ndindex(kernel, kernel):
-            v = x[n, c, i * stride + a, j * stride + b]
+        pixels = [(i * stride - padding + a, j * stride - padding + b) for a, b in np.ndindex(kernel, kernel)]
+        pixels = [p for p in pixels if all(0 <= k < size for k, size in zip(p, x.shape[2:], strict=True))]
+        largest, place = -math.inf, pixels[0]
+        for pixel in pixels:
+            v = x[n, c, *pixel]
             if v > largest or np.isnan(v):
-                largest, place = v, (i * stride + a, j * stride + b)
+                largest, place = v, pixel
         assert value[n, c, i, j] == largest or np.isnan(largest) and np.isnan(value[n, c, i, j])
         with np.errstate(invalid="ignore"):
             expected[n, c, *place] += g[n, c, i, j]
@@ -283,3 +288,21 @@ def extrema_at_places_are_exact(scatter_reduce: Op, reduce: str) -> None:
     assert np.array_equal(y, [beside, np.nan, 5, np.nan], equal_nan=True), f"{reduce} is {y}"
     assert to_x.tolist() == [0, 0, 1, 0], f"the gradient is {to_x}"
     assert to_values.tolist() == [1, 0, 0, 0, 0, 0], f"the gradient of the values is {to_values}"
+
+
+# Products, whose gradients are products too: nothing is divided.
+
+
+def products_have_the_gradients_of_their_factors(prod: Op, cumprod: Op, x: np.ndarray, g: np.ndarray) -> None:
+    """Of a row with infinities or factors whose product is none of the dtype, factor by factor."""
+    with np.errstate(all="ignore"):
+        ahead = [
+            [math.prod(x[k] for k in range(j + 1) if k != i) for j in range(len(x))] for i in range(len(x))
+        ]
+        others = [float(g[-1]) * row[-1] for row in ahead]
+        sums = [sum(float(g[j]) * row[j] for j in range(i, len(x))) for i, row in enumerate(ahead)]
+    bound = 16 * np.finfo(x.dtype).eps
+    _, (dx,) = value_and_gradients(lambda x: prod(x, axis=0), x, seed=g[-1])
+    near(dx, others, bound * np.abs(np.nan_to_num(others)), "the gradient of a product")
+    _, (dx,) = value_and_gradients(lambda x: cumprod(x, axis=0), x, seed=g)
+    near(dx, sums, bound * np.abs(np.nan_to_num(sums)), "the gradient of running products")

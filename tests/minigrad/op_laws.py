@@ -139,3 +139,48 @@ def is_channels_last(x: Array) -> bool:
     """Whether memory runs through channels first, then columns, rows and images; gaps do not matter."""
     strides = [x.strides[i] for i in (0, 2, 3, 1) if x.shape[i] > 1]
     return strides == sorted(strides, reverse=True)
+
+
+def integers_are_floats(f: Op, *inputs: np.ndarray, dtype: Any) -> None:
+    """Of integers or booleans the value is that of the same numbers in float64."""
+    numbers = [on_device(x.astype(dtype)) for x in inputs]
+    value = f(*numbers)
+    expected = f(*[x.astype(np.float64) for x in numbers])
+    assert value.dtype == np.float64, f"the value of {np.dtype(dtype)} is {value.dtype}"
+    np.testing.assert_allclose(to_host(value.data), to_host(expected.data), rtol=1e-12, err_msg=f"of {dtype}")
+
+
+def half_precision_loses_only_its_own_digits(f: Op, *inputs: np.ndarray) -> None:
+    """Value and gradients of float16 are those of float64, but for 4 roundings of the largest element."""
+    results = []
+    for dtype in (np.float16, np.float64):
+        halves = [x.astype(np.float16).astype(dtype) if is_float(x) else x for x in inputs]
+        leaves = [Tensor(on_device(x), requires_grad=is_float(x)) for x in halves]
+        with Tape() as tape:
+            y = f(*leaves)
+        tape.backward(y, on_device(np.ones(y.shape, dtype)))
+        results.append([y.data, *(x.grad for x in leaves if x.grad is not None)])
+    for half, exact in zip(*results, strict=True):
+        assert half.dtype == np.float16, f"a result is {half.dtype}"
+        exact = to_host(exact)
+        bound = 4 * np.finfo(np.float16).eps * np.abs(exact).max(initial=1e-3)
+        error = np.abs(to_host(half).astype(np.float64) - exact).max(initial=0)
+        assert error <= bound, f"{to_host(half)} in half precision, {exact} in double"
+
+
+def has_the_dtype_of_a_layer(f: Op, dtype: Any, x: np.ndarray, *parameters: np.ndarray) -> None:
+    """The value and all gradients, whatever the dtype of x; the numbers are those of x in this dtype."""
+    runs = []
+    for samples in (x, x.astype(dtype)):
+        leaves = [Tensor(on_device(a), requires_grad=is_float(a)) for a in (samples, *parameters)]
+        with Tape() as tape:
+            y = f(*leaves)
+        assert y.dtype == dtype, f"x of {x.dtype} makes a value of {y.dtype}"
+        for leaf, (_, _, pullback) in zip(
+            (x for x in leaves if x.requires_grad), tape.entries[-1], strict=True
+        ):
+            d = pullback(on_device(np.ones(y.shape, y.dtype)))
+            assert d.dtype in (dtype, leaf.dtype), f"x of {x.dtype} makes a gradient of {d.dtype}"
+            assert d.dtype.itemsize <= dtype.itemsize, f"x of {x.dtype} makes a gradient of {d.dtype}"
+        runs.append(to_host(y.data))
+    assert np.array_equal(*runs), "the numbers are not those of the layer's dtype"

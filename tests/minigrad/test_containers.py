@@ -189,4 +189,4 @@ def test_a_sequence_with_more_than_its_layers_has_that_too():
             super().__init__(linear(), nn.Tanh())
             self.head = linear()
 
-    assert list(Headed().named_parameters()) == ["0.weight", "0.bias", "head.weight", "head.bias"]
+    assert list(Headed().named_parameters().keys()) == ["0.weight", "0.bias", "head.weight", "head.bias"]

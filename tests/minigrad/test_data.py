@@ -196,3 +196,21 @@ def test_a_batch_on_the_host_is_itself():
 def test_an_unknown_device_is_refused():
     with pytest.raises(ValueError, match=r"^unknown device 'tpu'; choose one of numpy, cupy$"):
         numbered(3).to("tpu")
+
+
+@given(n=integers(1, 30), size=sizes, seed=seeds)
+def test_a_batch_is_taken_apart_into_samples_and_targets(n, size, seed):
+    pairs = [(x, y) for x, y in minibatches(numbered(n), size, seed=seed, epoch=0)]
+    batches = list(minibatches(numbered(n), size, seed=seed, epoch=0))
+    for (x, y), batch in zip(pairs, batches, strict=True):
+        assert np.array_equal(x, batch.x) and np.array_equal(y, batch.y)
+        assert np.array_equal(y, 10 * x[:, 0])
+
+
+@pytest.mark.parametrize("row", [3, -1, np.int64(2), True, (0, 1)])
+def test_one_sample_is_no_batch(row):
+    with pytest.raises(
+        TypeError, match=r"a slice or by an array of rows, got .*batch\[\[3\]\].*batch.x\[3\]"
+    ):
+        numbered(5)[row]  # pyright: ignore
+    assert visited([numbered(5)[[3]], numbered(5)[-1:], numbered(5)[np.arange(5) > 3]]) == [3, 4, 4]

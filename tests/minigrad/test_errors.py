@@ -1,14 +1,19 @@
 """Tapes, layers and optimizers name a mistake in one line: what was given, what is needed, the way out."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
 
-from minigrad import Parameter, Tape, Tensor, nn, optim
+from minigrad import Parameter, Tape, Tensor, nn, ops, optim
+from minigrad.backend import Serial
+from minigrad.data import Batch
 from minigrad.testing import DEVICE, on_device
+from minigrad.train import accuracy, fit
 
 RNG = np.random.default_rng(0)
+NONE: Any = None
 
 
 def zeros(*shape):
@@ -117,9 +122,118 @@ OPTIMIZERS = {
     "eps": (lambda: optim.Adagrad(W, eps=-1e-8), ValueError, "eps.*-1e-08"),
 }
 
+BATCH = Batch(np.ones((4, 2), np.float32), np.zeros((4, 1), np.float32))
+
+
+def trained_by(loss, forward=None):
+    """A step of a linear model on ``BATCH``, whose loss function or forward is a mistake."""
+
+    class Net(nn.Module):
+        def __init__(self):
+            self.layer = nn.Linear(2, 1, rng=0)
+
+        def forward(self, x):
+            return forward(self.layer(x)) if forward else self.layer(x)
+
+    return lambda: Serial().step(Net(), BATCH, loss)
+
+
+def fitted(**settings):
+    model = nn.Linear(2, 1, rng=0)
+    return lambda: fit(model, optim.SGD(model.parameters(), 0.1), ops.mse, BATCH, **settings)
+
+
+HABITS = {
+    "a vector loss": (
+        trained_by(lambda out, y: (out - y) ** 2),
+        ValueError,
+        r"a tensor of shape \(4, 1\).*\.mean\(\)",
+    ),
+    "a loss of .data": (
+        trained_by(lambda out, y: Tensor(out.data).mean()),
+        ValueError,
+        "does not depend.*without .data",
+    ),
+    "a detached loss": (trained_by(lambda out, y: ops.mse(out.detach(), y)), ValueError, "does not depend"),
+    "a loss that is a number": (trained_by(lambda out, y: 1.0), TypeError, "returned float.*without .data"),
+    "a loss in NumPy": (
+        trained_by(lambda out, y: ((out.data - y) ** 2).mean()),
+        TypeError,
+        "returned float32",
+    ),
+    "a forgotten loss": (trained_by(lambda out, y: None), TypeError, "returned NoneType"),
+    "a forgotten return": (
+        trained_by(ops.mse, lambda x: None),
+        TypeError,
+        "forward of Net returned None.*return",
+    ),
+    "an output of .data": (
+        trained_by(ops.mse, lambda x: Tensor(x.data)),
+        RuntimeError,
+        "constants only, such as .data",
+    ),
+    "a batch size of 0": (fitted(batch_size=0), ValueError, "batch_size must be at least 1, got 0"),
+    "a batch size of 0, counting": (
+        lambda: accuracy(nn.ReLU(), BATCH, batch_size=0),
+        ValueError,
+        "batch_size must be at least 1, got 0",
+    ),
+    "a sample of a batch": (
+        lambda: BATCH[3],  # pyright: ignore
+        TypeError,
+        r"array of rows, got 3; write batch\[\[3\]\]",
+    ),
+    "an element of a batch": (lambda: BATCH[0, 1], TypeError, r"array of rows, got \(0, 1\)"),
+    "a list of layers": (
+        lambda: nn.Sequential([nn.ReLU()]),  # pyright: ignore
+        TypeError,
+        r"got a list; write Sequential\(\*layers\)",
+    ),
+    "a class for a layer": (
+        lambda: nn.Sequential(nn.ReLU),  # pyright: ignore
+        TypeError,
+        r"the class ReLU; make a layer of it, ReLU\(",
+    ),
+    "a function for a layer": (
+        lambda: nn.Sequential(ops.relu),  # pyright: ignore
+        TypeError,
+        "got function.*forward",
+    ),
+    "a stride by position": (
+        lambda: nn.Conv2d(1, 2, 3, 2),  # pyright: ignore
+        TypeError,
+        "Conv2d takes 3 .*by name: stride=, padding=",
+    ),
+    "a bias by position": (
+        lambda: nn.Linear(2, 3, False),  # pyright: ignore
+        TypeError,
+        "Linear takes 2 .*by name: rng=, bias=, dtype=",
+    ),
+    "an eps by position": (
+        lambda: nn.BatchNorm(3, 1e-5),  # pyright: ignore
+        TypeError,
+        "BatchNorm takes 1 .*by name: momentum=, eps=",
+    ),
+    "a setting of a layer without any": (
+        lambda: nn.ReLU(True),  # pyright: ignore
+        TypeError,
+        r"ReLU takes no arguments; write ReLU\(\)",
+    ),
+    "a momentum by position": (
+        lambda: optim.SGD(W, 0.1, 0.9),  # pyright: ignore
+        TypeError,
+        "SGD takes 2 .*by name: momentum=",
+    ),
+    "a backend by position": (
+        lambda: fit(*[NONE] * 5),
+        TypeError,
+        "fit takes 4 .*by name: backend=, epochs=",
+    ),
+}
+
 ALL = [
     pytest.param(*case, id=f"{group}: {name}")
-    for group, cases in (("tape", TAPES), ("layer", LAYERS), ("optimizer", OPTIMIZERS))
+    for group, cases in (("tape", TAPES), ("layer", LAYERS), ("optimizer", OPTIMIZERS), ("habit", HABITS))
     for name, case in cases.items()
 ]
 

@@ -5,7 +5,7 @@ from functools import partial
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from minigrad import ops, testing
 from tests.minigrad import extremes
@@ -135,12 +135,45 @@ def test_where_shields_what_it_does_not_take(dtype, kind, data):
     extremes.choice_shields(ops.where, condition, x, y, g)
 
 
-@given(dtype=DTYPES, windows=st.sampled_from([(2, 2), (2, 1), (3, 1)]), data=st.data())
+@given(
+    dtype=DTYPES,
+    windows=st.sampled_from([(2, 2, 0), (2, 1, 0), (3, 1, 0), (2, 2, 1), (2, 1, 1), (3, 2, 1)]),
+    data=st.data(),
+)
 def test_max_pooling_takes_the_first_largest_or_the_last_nan(dtype, windows, data):
-    kernel, stride = windows
-    size = (4 - kernel) // stride + 1
-    x, g = data.draw(odd(1, 2, 4, 4, dtype=dtype)), data.draw(odd(1, 2, size, size, dtype=dtype))
-    extremes.pooling_takes_one(ops.max_pool2d, x, g, kernel, stride)
+    kernel, stride, padding = windows
+    size = (4 + 2 * padding - kernel) // stride + 1
+    values = data.draw(st.sampled_from([ODD, [-np.inf, -np.inf, -np.inf, 1.0, np.nan]]))
+    x, g = (
+        data.draw(odd(1, 2, 4, 4, values=values, dtype=dtype)),
+        data.draw(odd(1, 2, size, size, dtype=dtype)),
+    )
+    in_both_forms(extremes.pooling_takes_one, ops.max_pool2d, x, g, kernel, stride, padding)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("padding", [0, 1])
+def test_a_window_of_minus_infinities_has_a_gradient(dtype, padding):
+    x, size = np.full((1, 1, 4, 4), -np.inf, dtype), 2 + padding
+    g = np.arange(1, size * size + 1).reshape(1, 1, size, size).astype(dtype)
+    in_both_forms(extremes.pooling_takes_one, ops.max_pool2d, x, g, 2, 2, padding)
+
+
+@given(row=st.lists(st.sampled_from([np.inf, np.inf, 2.0, 0.5, 3.0]), min_size=1, max_size=6))
+@example(row=[1e-200, 1e-200, 2.0])
+@example(row=[1e-200, 0.0, 1e-200])
+def test_products_are_not_divided(row):
+    law, g = extremes.products_have_the_gradients_of_their_factors, np.arange(1.0, len(row) + 1)
+    in_both_forms(law, ops.prod, ops.cumprod, np.array(row), g)
+
+
+@pytest.mark.parametrize("op", [ops.var, ops.std])
+@pytest.mark.parametrize("shape", [(200_000, 2), (2, 100_000, 2)], ids=str)
+def test_the_variance_of_many_rows_has_the_digits_of_its_dtype(op, shape):
+    x = np.random.default_rng(0).uniform(1, 2, shape).astype(np.float32)
+    axis = len(shape) - 2
+    exact = getattr(np, op.__name__)(x.astype(np.float64), axis=axis)
+    extremes.near(op(x, axis=axis).numpy(), exact, 16 * np.finfo(np.float32).eps * exact, op.__name__)
 
 
 @pytest.mark.parametrize(("op", "sign"), [(ops.max, 1), (ops.min, -1)])

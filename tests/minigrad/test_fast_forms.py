@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -14,6 +14,7 @@ from minigrad import device, loops, nn, op, ops, sums
 from minigrad.ops import elementwise, product, scan
 from minigrad.ops.elementwise import constant_power, positive_part, where_positive
 from minigrad.ops.elementwise_loops import of_elements
+from minigrad.ops.softmax import are_rows
 from minigrad.ops.sum_by_row import sum_by_row
 from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps
 from tests.minigrad.fast_form_laws import (
@@ -189,6 +190,16 @@ def test_softmax_by_loops(op, shape, spread, odd, dtype, order, data):
     loops_are_the_readable_form(partial(op, axis=axis), np.asarray(g, dtype), order(x.astype(dtype)))
 
 
+@pytest.mark.parametrize("op", [ops.softmax, ops.log_softmax])
+@pytest.mark.parametrize("shape", [(5, 2, 3), (3, 2, 4), (2, 3, 1), (4, 1, 5)], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_softmax_by_loops_along_the_first_of_three_axes(op, shape, dtype):
+    """Where the axes' order is not the one that leads back."""
+    x, g = np.random.default_rng(0).normal(size=(2, *shape)).astype(dtype)
+    assert are_rows(x, (0,)) or not loops.available()
+    loops_are_the_readable_form(partial(op, axis=0), g, x)
+
+
 @pytest.mark.parametrize("op", [ops.cumsum, ops.cumprod])
 @given(SHAPES, st.floats(0, 0.1), DTYPES, ORDERS, st.data())
 def test_scans_by_loops(op, shape, zeros, dtype, order, data):
@@ -319,3 +330,24 @@ def test_elements_in_any_memory_order(first, second):
     g = np.ascontiguousarray((10 * x).transpose(second)).transpose(np.argsort(second))
     total = of_elements(lambda x, g, factor, out: np.add(x, factor * g, out=out), x, g, settings=[2.0])
     assert np.array_equal(total, 21 * x) and total.strides == x.strides
+
+
+LONG_AXES = [
+    ((5000, 3), (0,)),
+    ((2, 3000, 3), (1,)),
+    ((3000, 2, 3), (0, 2)),
+    ((2, 3, 3000), (0, 2)),
+    ((3, 9000), (1,)),
+]
+
+
+@pytest.mark.parametrize(("shape", "axes"), LONG_AXES)
+@given(DTYPES, st.sampled_from([c_order, fortran_order, with_gaps, reversed_order]), st.booleans())
+@settings(max_examples=settings().max_examples // 2)
+def test_sums_over_any_long_axes_have_short_chains(shape, axes, dtype, order, repeated):
+    x = order(np.random.default_rng(0).uniform(0.1, 1, shape).astype(dtype))
+    if repeated:
+        x = np.broadcast_to(x[..., :1], shape)
+    rest = [i for i in range(len(shape)) if i not in axes]
+    matrix = x.transpose(*axes, *rest).reshape(-1, math.prod(shape[i] for i in rest))
+    adds_in_short_chains(lambda _: sums.axis_sums(x, axes).ravel(), 0, matrix)

@@ -1,5 +1,6 @@
 """A model file gives back the arrays that were written, and nothing else: a damaged one is refused."""
 
+import json
 from pathlib import Path
 from types import ModuleType
 
@@ -151,3 +152,17 @@ def test_what_cannot_be_saved_leaves_the_file(tmp_path):
     assert file.read_bytes() == before and list(tmp_path.iterdir()) == [file]
     with pytest.raises(FileNotFoundError):
         model_file.read_model(tmp_path / "none")
+
+
+@pytest.mark.parametrize(("dtype", "name", "size"), [("BF16", "bfloat16", 2), ("F8_E4M3", "F8_E4M3", 1)])
+def test_a_dtype_that_numpy_lacks_is_named(tmp_path, dtype, name, size):
+    entry = {"dtype": dtype, "shape": [2], "data_offsets": [0, 2 * size]}
+    header = json.dumps({"w": entry}).encode()
+    header += b" " * (-len(header) % 8)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header + bytes(2 * size))
+    message = (
+        rf"model.safetensors: w is {name}, which NumPy does not have; save it as float32, by tensor.float\(\)"
+    )
+    with pytest.raises(ValueError, match=message):
+        model_file.read_model(file)

@@ -32,11 +32,11 @@ NAMES = ["0.weight", "0.bias", "1.weight", "1.bias", "5.weight", "5.bias"]
 
 
 def test_parameters_are_named_by_position_in_a_sequence():
-    assert list(net().named_parameters()) == NAMES
+    assert list(net().named_parameters().keys()) == NAMES
 
 
 def test_parameters_are_named_by_attribute_elsewhere_and_by_place_in_lists():
-    assert list(Block().named_parameters()) == [
+    assert list(Block().named_parameters().keys()) == [
         "scale", "towers.0.weight", "towers.1.weight", "towers.1.bias", "last.1.weight", "last.1.bias",
     ]  # fmt: skip
 
@@ -163,7 +163,7 @@ def test_a_tied_parameter_is_listed_once_under_its_first_name():
     first, last = model[0], model[2]
     assert isinstance(first, nn.Linear) and isinstance(last, nn.Linear)
     last.weight = first.weight
-    assert list(model.named_parameters()) == ["0.weight", "0.bias", "2.bias"]
+    assert list(model.named_parameters().keys()) == ["0.weight", "0.bias", "2.bias"]
     assert set(model.state_dict()) == {"0.weight", "0.bias", "2.weight", "2.bias"}
     model.to(dtype=np.float64)
     assert last.weight is first.weight
@@ -309,3 +309,56 @@ def test_a_seed_is_a_generator_of_its_own():
     assert nn.Dropout(0.5, rng=7).seed == nn.Dropout(0.5, rng=np.random.default_rng(7)).seed
     with pytest.raises(TypeError, match="Linear needs a generator.*got rng='7'; write rng = np.random"):
         nn.Linear(3, 2, rng="7")  # pyright: ignore
+
+
+def test_named_parameters_are_pairs_and_a_mapping():
+    model = net()
+    named = model.named_parameters()
+    assert [name for name, _ in named] == [*named.keys()] == NAMES
+    assert all(p is named[name] for name, p in named) and [p for _, p in named] == model.parameters()
+    assert len(named) == len(NAMES) and "0.bias" in named and "0.scale" not in named
+    assert dict(named) == named == dict(named.items()) and [*dict(named)] == NAMES
+    assert {**named} == named and list(dict(named).values()) == list(named.values())
+
+
+class ForeignTensor:
+    """Numbers on the host, of a type that has CUDA's interface, as PyTorch's tensors."""
+
+    def __init__(self, values):
+        self.values = values
+
+    @property
+    def __cuda_array_interface__(self):
+        raise AttributeError("not on a GPU")
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, dtype)
+
+
+def test_a_state_of_pytorch_is_loaded():
+    """Its batch-norms count batches, and its tensors are no NumPy arrays."""
+    model, other = net(0), net(1)
+    state: dict = {name: ForeignTensor(value) for name, value in other.state_dict().items()}
+    model.load_state_dict(state | {"1.num_batches_tracked": ForeignTensor(np.array(7))})
+    assert all(np.array_equal(value, other.state_dict()[n]) for n, value in model.state_dict().items())
+    with pytest.raises(KeyError, match="the model has no 1.batches_tracked"):
+        model.load_state_dict(state | {"1.batches_tracked": np.array(7)})
+
+
+def test_a_tensor_of_pytorch_that_requires_a_gradient_is_named():
+    class Live(ForeignTensor):
+        def __array__(self, dtype=None, copy=None):
+            raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy()")
+
+    with pytest.raises(ValueError, match=r"0.weight is no array of numbers in the state: .*detach"):
+        net().load_state_dict(net(1).state_dict() | {"0.weight": Live(0)})
+
+
+def test_a_count_of_batches_that_a_model_has_is_its_state():
+    class Counting(nn.Module):
+        def __init__(self):
+            self.num_batches_tracked = np.array([3])
+
+    model = Counting()
+    model.load_state_dict({"num_batches_tracked": np.array([5])})
+    assert model.state_dict()["num_batches_tracked"].tolist() == [5]

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from minigrad import Tensor, ops
+from minigrad import Parameter, Tape, Tensor, op, ops
 from minigrad.testing import on_device
 
 RNG = np.random.default_rng(0)
@@ -23,7 +23,125 @@ def whole(*numbers):
     return on_device(np.array(numbers))
 
 
+def own(result, *inputs):
+    """An op called ``cube`` of the user's own, which returns what ``result`` makes of its inputs."""
+
+    def cube(*xs: Any, scale: float = 1.0) -> Any:
+        return result(*xs)
+
+    return lambda: op(cube)(*(Tensor(zeros(*shape)) for shape in inputs or [(3,)]))
+
+
+def own_of_two(result):
+    def cube(x, y):
+        return result(x, y)
+
+    return lambda: op(cube)(zeros(3), zeros(3))
+
+
+def back(pullback, shape=(3,), reduce=False):
+    """Backward of such an op, whose pullback is a function of g and x."""
+
+    def cube(x):
+        return x.sum() if reduce else x**3, (lambda g: pullback(g, x),)
+
+    def step():
+        leaf = Parameter(zeros(*shape))
+        with Tape() as tape:
+            y = op(cube)(leaf)
+        tape.backward(y, 1.0)
+
+    return step
+
+
+RULE = "cube returned .*an op returns its value and a tuple of pullbacks"
 OPS = {
+    "an op of a value alone": (own(lambda x: x**3), TypeError, RULE),
+    "an op of two values, which are rows": (
+        own(lambda x: x, (2, 2)),
+        TypeError,
+        r"cube returned an array \(2, 2\)",
+    ),
+    "an op of a number alone": (own(lambda x: float(x.sum())), TypeError, "cube returned float"),
+    "an op of nothing": (own(lambda x: None), TypeError, "cube returned NoneType"),
+    "a pullback that is no tuple": (own(lambda x: (x, lambda g: g)), TypeError, "cube returned are function"),
+    "a gradient for a pullback": (
+        own(lambda x: (x, (x,))),
+        TypeError,
+        r"cube returned are a tuple of \(ndarray\)",
+    ),
+    "a pullback too few": (
+        own(lambda x, y: (x, (lambda g: g,)), (3,), (3,)),
+        TypeError,
+        "cube returned 1 pullbacks for 2 inputs",
+    ),
+    "a pullback too many": (
+        own(lambda x: (x, (lambda g: g,) * 2)),
+        TypeError,
+        "cube returned 2 pullbacks for 1 inputs",
+    ),
+    "an op of two inputs without pullbacks": (own_of_two(lambda x, y: x * y), TypeError, RULE),
+    "an op of two inputs with one pullback": (
+        own_of_two(lambda x, y: (x * y, (lambda g: g,))),
+        TypeError,
+        "1 pullbacks for 2 inputs",
+    ),
+    "a tensor for a value": (own(lambda x: (Tensor(x), (None,))), TypeError, "cube returned is Tensor"),
+    "a gradient that is a number": (back(lambda g, x: 1.0), TypeError, r"gradient of cube .*\(3,\) is float"),
+    "no gradient": (back(lambda g, x: None), TypeError, "gradient of cube .*is NoneType"),
+    "a gradient that is a list": (back(lambda g, x: [1.0] * 3), TypeError, "gradient of cube .*is list"),
+    "a smaller gradient": (
+        back(lambda g, x: g[:1]),
+        ValueError,
+        r"gradient of cube .*\(3,\) has shape \(1,\)",
+    ),
+    "a gradient without axes": (back(lambda g, x: g.sum()), ValueError, r"cube .*\(3,\) has shape \(\)"),
+    "a larger gradient": (back(lambda g, x: np.ones(4)), ValueError, r"cube .*\(3,\) has shape \(4,\)"),
+    "an outer product": (back(lambda g, x: g[:, None] * x), ValueError, r"cube .*\(3,\) has shape \(3, 3\)"),
+    "a transposed gradient": (
+        back(lambda g, x: g.T, (2, 3)),
+        ValueError,
+        r"cube .*\(2, 3\) has shape \(3, 2\)",
+    ),
+    "a gradient of the value's shape": (
+        back(lambda g, x: g, (2, 3), reduce=True),
+        ValueError,
+        r"cube .*\(2, 3\) has shape \(\)",
+    ),
+    "a setting by position": (
+        lambda: ops.softmax(zeros(2, 3), 1),  # pyright: ignore
+        TypeError,
+        "softmax takes 1 arg.*by name: axis=",
+    ),
+    "a shape by position": (lambda: ops.reshape(zeros(6), (3, 2)), TypeError, "reshape .*by name: shape="),  # pyright: ignore
+    "an epsilon by position": (
+        lambda: ops.layer_norm(zeros(2, 3), zeros(3), zeros(3), 1e-5),  # pyright: ignore
+        TypeError,
+        "layer_norm .*by name: eps=",
+    ),
+    "a reduction by position": (lambda: ops.mse(zeros(2), zeros(2), "sum"), TypeError, "mse .*reduction="),  # pyright: ignore
+    "a kernel by position": (
+        lambda: ops.max_pool2d(zeros(1, 1, 4, 4), 2),  # pyright: ignore
+        TypeError,
+        "max_pool2d .*by name: kernel=, stride=",
+    ),
+    "sections by position": (lambda: ops.split(zeros(4), 2), TypeError, "split .*by name: sections=, axis="),  # pyright: ignore
+    "k by position": (lambda: ops.topk(zeros(4), 2), TypeError, "topk .*by name: k="),  # pyright: ignore
+    "a stride by position": (
+        lambda: ops.conv1d(zeros(1, 1, 4), zeros(1, 1, 2), None, 2),  # pyright: ignore
+        TypeError,
+        "conv1d .*by name: stride=",
+    ),
+    "an axis of concatenate by position": (
+        lambda: ops.concatenate(zeros(2), zeros(2), 0),
+        ValueError,
+        "axis= by name",
+    ),
+    "an axis of stack by position": (
+        lambda: ops.stack(zeros(2), zeros(2), 0),
+        ValueError,
+        r"\(2,\), \(\); .*axis=",
+    ),
     "matmul": (lambda: ops.matmul(zeros(2, 3), zeros(4, 5)), ValueError, r"\(2, 3\).*\(4, 5\).*transpose"),
     "matmul of a vector": (lambda: zeros(2, 3) @ Tensor(zeros(2)), ValueError, r"\(2, 3\).*\(2,\)"),
     "matmul of a number": (lambda: Tensor(zeros(2, 3)) @ 2.0, ValueError, r"\(2, 3\).*\(\).*\*"),

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -359,6 +360,73 @@ def clipping_keeps_the_direction(make, limit, scale=1.0):
     np.testing.assert_allclose(np.concatenate([np.ravel(to_host(w.data)) for w in ws]), -after, rtol=1e-12)
 
 
+def clipped_by_the_book(gradients: Sequence[Sequence[np.ndarray]], limit: float) -> list[list[np.ndarray]]:
+    """The gradients of each step, times limit / norm where their joint 2-norm is above ``limit``."""
+    steps = []
+    for gs in gradients:
+        norm = math.sqrt(math.fsum(float(v) ** 2 for g in gs for v in np.ravel(g)))
+        steps.append([np.asarray(g * (limit / norm if norm > limit else 1.0)) for g in gs])
+    return steps
+
+
+def clipping_comes_before_the_recurrence(
+    make: Callable[..., Optimizer],
+    recurrence: Callable[..., list[np.ndarray]],
+    limit: float,
+    seed: int,
+    **settings: Any,
+) -> None:
+    """A clipped optimizer puts each parameter where the textbook's recurrence of clipped gradients does.
+
+    ``recurrence(start, gradients, **settings)`` is of all parameters at once. Some steps are clipped, some
+    are not: gradients of one step are ten times as large as those of the next.
+    """
+    rng = np.random.default_rng(seed)
+    starts = [np.asarray(rng.normal(size=shape)) for shape in ((2, 3), (3,), (2, 1, 2), ())]
+    signs = [[rng.uniform(0.5, 2, w.shape) * rng.choice([-1, 1], w.shape) for w in starts] for _ in range(4)]
+    gradients = [[np.asarray(g * 10.0 ** -(t % 2)) for g in gs] for t, gs in enumerate(signs)]
+    ws = [Parameter(on_device(w.copy())) for w in starts]
+    optimizer = make(ws, **settings).clipped(limit)
+    for gs in gradients:
+        for w, g in zip(ws, gs, strict=True):
+            w.grad = on_device(g.copy())
+        optimizer.step()
+    expected = recurrence(starts, clipped_by_the_book(gradients, limit), **settings)
+    for w, end in zip(ws, expected, strict=True):
+        np.testing.assert_allclose(to_host(w.data), end, rtol=1e-11, atol=1e-13)
+
+
+def of_elements(recurrence: Callable[..., float]) -> Callable[..., list[np.ndarray]]:
+    """A recurrence of one number, for each element of each parameter."""
+
+    def of_all(starts, gradients, **settings):
+        ends = [w.copy() for w in starts]
+        for i, w in enumerate(starts):
+            for place in np.ndindex(w.shape):
+                ends[i][place] = recurrence(
+                    float(w[place]), [float(gs[i][place]) for gs in gradients], **settings
+                )
+        return ends
+
+    return of_all
+
+
+def lars_of_all(starts, gradients, *, lr, **settings):
+    return lars([w.copy() for w in starts], gradients, lr, **settings)
+
+
+LARS_SETTINGS = {"lr": RATES, "momentum": SHARES, "weight_decay": DECAYS, "trust": SHARES}
+CLIPPED = {name: (make, of_elements(recurrence), drawn) for name, (make, recurrence, drawn) in CASES.items()}
+CLIPPED["LARS"] = (optim.LARS, lars_of_all, st.fixed_dictionaries(LARS_SETTINGS))
+
+
+@pytest.mark.parametrize("name", CLIPPED)
+@given(data=st.data(), limit=st.floats(0.3, 8.0), seed=st.integers(0, 999))
+def test_a_clipped_optimizer_follows_the_recurrence_of_clipped_gradients(name, data, limit, seed):
+    make, recurrence, drawn = CLIPPED[name]
+    clipping_comes_before_the_recurrence(make, recurrence, limit, seed, **data.draw(drawn))
+
+
 @given(limit=st.floats(0.01, 10), scale=st.floats(0.01, 10))
 def test_clipping_keeps_the_direction_and_limits_the_norm(limit, scale):
     clipping_keeps_the_direction(optim.SGD, limit, scale)
@@ -445,7 +513,7 @@ LAYER = nn.Linear(2, 2, rng=np.random.default_rng(0))
         (LAYER, TypeError, "a list of parameters, such as model.parameters(); got Linear"),
         (nn.Sequential(LAYER), TypeError, "such as model.parameters(); got Sequential"),
         (LAYER.weight, TypeError, "such as model.parameters(); got Parameter"),
-        (LAYER.named_parameters(), TypeError, "such as model.parameters(); got dict"),
+        (LAYER.named_parameters(), TypeError, "such as model.parameters(); got NamedParameters"),
         ([LAYER], TypeError, "such as model.parameters(); got one of Linear"),
         ([LAYER.weight, np.ones(2)], TypeError, "such as model.parameters(); got one of ndarray"),
         ([LAYER.parameters()], TypeError, "such as model.parameters(); got one of list"),

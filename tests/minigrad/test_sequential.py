@@ -1,5 +1,6 @@
 """A Sequential applies its layers as they are written, whatever they are; a net may pool before its ReLU."""
 
+from contextlib import nullcontext
 from unittest.mock import patch
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minigrad import Parameter, Tape, Tensor, nn, ops, recomputed
+from minigrad.ops import conv_pool
 from minigrad.testing import DEVICE, on_device
 
 
@@ -110,3 +112,68 @@ def test_an_error_names_the_layer_where_it_stands_in_the_list():
     ):
         with pytest.raises(ValueError, match=message):
             model(on_device(np.zeros(shape, np.float32)))
+
+
+# Whoever replaces a layer's forward, as a spy or a counter does, is heard.
+
+
+def on_the_layer(layer, method):
+    layer.forward = method.__get__(layer)
+
+
+def on_its_class(layer, method):
+    return patch.object(type(layer), "forward", method)
+
+
+def on_the_base(layer, method):
+    base = next(kind for kind in type(layer).__mro__ if "forward" in vars(kind))
+    return patch.object(base, "forward", method)
+
+
+def by_any_call(layer, method):
+    return patch.object(
+        nn.Module, "__call__", lambda self, x: (method if self is layer else type(self).forward)(self, x)
+    )
+
+
+CHAINS = {
+    "convolution, pooling, ReLU": lambda rng: [nn.Conv2d(2, 3, 3, rng=rng), nn.MaxPool2d(2), nn.ReLU()],
+    "convolution, ReLU, pooling": lambda rng: [nn.Conv2d(2, 3, 3, rng=rng), nn.ReLU(), nn.MaxPool2d(2)],
+    "normalisation, ReLU": lambda rng: [nn.BatchNorm(2), nn.ReLU()],
+}
+
+
+@pytest.mark.parametrize("replace", [on_the_layer, on_its_class, on_the_base, by_any_call])
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_forward_that_was_replaced_runs(name, replace, recompute):
+    rng = np.random.default_rng(0)
+    x = on_device(rng.normal(size=(16, 2, 10, 10)).astype(np.float32))
+    for place in range(len(CHAINS[name](rng))):
+        layers = CHAINS[name](np.random.default_rng(1))
+        model = nn.Sequential(*layers)
+        model.to(device=DEVICE)
+        if recompute:
+            model = recomputed(model, 1)
+        called, original = [], type(layers[place]).forward
+
+        def spy(self, x, called=called, original=original):
+            called.append(self)
+            return original(self, x) * -2.0
+
+        with patch.object(conv_pool, "LEAST", 1):
+            expected = x
+            for i, layer in enumerate(layers):
+                expected = type(layer).forward(layer, expected) * (-2.0 if i == place else 1.0)
+            replaced = replace(layers[place], spy)
+            with replaced or nullcontext(), Tape():
+                y = model(x)
+        assert layers[place] in called, f"{layers[place]} of {name} was passed over"
+        np.testing.assert_allclose(y.numpy(), expected.numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_with_a_forward_of_its_own_is_not_recomputed():
+    model = nn.Sequential(nn.ReLU(), nn.Tanh())
+    vars(model)["forward"] = lambda x: x
+    with pytest.raises(ValueError, match="a model with a forward of its own"):
+        recomputed(model)

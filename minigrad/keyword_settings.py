@@ -1,0 +1,55 @@
+"""Settings are passed by name: a call that passes them by position gets an error with the names.
+
+PyTorch takes many of them by position, in an order of its own, so a habit would often set the wrong one.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Parameter = inspect.Parameter
+
+
+def settings_by_name(function: Callable[P, R]) -> Callable[P, R]:
+    """``function``, whose error for too many arguments by position lists the names of its settings."""
+
+    @wraps(function)
+    def checked(*arguments: P.args, **settings: P.kwargs) -> R:
+        try:
+            return function(*arguments, **settings)
+        except (TypeError, ValueError):
+            check_positions(function, function.__name__, len(arguments))
+            raise
+
+    return checked
+
+
+def check_positions(function: Callable[..., Any], name: str, count: int, unseen: int = 0) -> None:
+    """Raise TypeError, naming the settings, where ``count`` is more than ``function`` takes by position.
+
+    ``unseen`` of its parameters, as ``self``, are not counted. ``name`` is what a user calls it.
+    """
+    most, settings = positions_and_settings(function)
+    if settings and most is not None and count > most - unseen:
+        names = ", ".join(f"{setting}=" for setting in settings)
+        raise TypeError(
+            f"{name} takes {most - unseen} {'argument' if most - unseen == 1 else 'arguments'} by position, "
+            f"got {count}; pass settings by name: {names}"
+        ) from None
+
+
+@cache
+def positions_and_settings(function: Callable[..., Any]) -> tuple[int | None, list[str]]:
+    """How many arguments ``function`` takes by position, None for any number, and the names of the others."""
+    parameters = inspect.signature(function).parameters.values()
+    positional = [
+        p for p in parameters if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    any_number = any(p.kind is Parameter.VAR_POSITIONAL for p in parameters)
+    settings = [p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
+    return None if any_number else len(positional), settings

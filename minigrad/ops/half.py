@@ -1,0 +1,55 @@
+"""Half precision: ops that add up many terms compute in float32, and round their results to float16.
+
+A square of 300 is no float16 number, and a sum of some thousands of terms has two digits. So norms,
+variances, the softmax family and losses get float32 arrays, and what comes back is float16 again, as in
+PyTorch.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``layer_norm.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, cast
+
+import numpy as np
+
+from ..op import OpResult, Pullback
+from ..tape import once
+
+P = ParamSpec("P")
+
+
+def half_in_single(function: Callable[P, OpResult]) -> Callable[P, OpResult]:
+    """``function`` of arrays, which gets float32 where the first of them is float16.
+
+    Its value is float16 where all floats are, else float32; each gradient has the dtype of its input.
+    """
+    compute = cast("Callable[..., OpResult]", function)
+
+    @wraps(function)
+    def computed(x: Any, *others: Any, **settings: Any) -> OpResult:
+        if not is_half(x):
+            return compute(x, *others, **settings)
+        arrays = x, *others
+        floats = [is_half(a) or hasattr(a, "dtype") and a.dtype.kind == "f" for a in arrays]
+        singles = [a.astype(np.float32) if f else a for a, f in zip(arrays, floats, strict=True)]
+        value, pullbacks = compute(*singles, **settings)
+        single = once(lambda g: g.astype(np.float32, copy=False))  # one array for all pullbacks
+
+        def rounded(pullback: Pullback, dtype: Any) -> Pullback:
+            return wraps(pullback)(lambda g: pullback(single(g)).astype(dtype, copy=False))
+
+        to_inputs = [
+            rounded(pullback, a.dtype) if f and pullback is not None else pullback
+            for pullback, a, f in zip(pullbacks, arrays, floats, strict=False)
+        ]
+        all_half = all(map(is_half, (a for a, f in zip(arrays, floats, strict=True) if f)))
+        return value.astype(np.float16) if all_half else value, tuple(to_inputs)
+
+    return cast("Callable[P, OpResult]", computed)
+
+
+def is_half(x: Any) -> bool:
+    """Whether x is an array of float16; a Python number is none."""
+    return hasattr(x, "dtype") and x.dtype.char == "e"
