@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .grading.grade import Report, TaskResult
 
 COPIED = ("[0-9]*_*", "assignments")
+MAX_REASON = 200  # characters of the reason on the screen; the table of a class has all of it
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,17 @@ def own_copy(file: Path) -> Path:
         return file
     copy = file.relative_to(LESSONS)
     return copy if copy.exists() else file
+
+
+def own_starter(file: Path) -> Path:
+    """The student's copy of a starter; raises ValueError where the only one is that of the installation."""
+    copy = own_copy(file)
+    if INSTALLED and copy.is_relative_to(LESSONS):
+        raise ValueError(
+            f"there is no {file.relative_to(LESSONS)} in this folder, and the installed one is nobody's "
+            f"submission; name your file, or write a copy of the course with: minigrad lesson --copy DIR"
+        )
+    return copy
 
 
 def lesson(
@@ -271,7 +283,10 @@ def grade(
     assignment: Annotated[str | None, typer.Argument(help="which one, as a2", metavar="NAME")] = None,
     path: Annotated[
         Path | None,
-        typer.Argument(help="the file to grade, or a folder of files (default: the starter)", metavar="PATH"),
+        typer.Argument(
+            help="the file to grade, or a folder of files (default: the starter in a copy of the course)",
+            metavar="PATH",
+        ),
     ] = None,
     submission: Annotated[
         Path | None, typer.Option(help="the file to grade, as the second argument", metavar="PATH")
@@ -360,7 +375,7 @@ def grade(
         sys.exit(grade_folder(work, submission, csv, jobs, **limits))
     if csv is not None:
         raise ValueError("--csv reports a folder of submissions; of one file, --json reports it")
-    source = SubmissionFile.read(submission or (work.answers if answers else own_copy(work.starter)))
+    source = SubmissionFile.read(submission or (work.answers if answers else own_starter(work.starter)))
     console.print(f"grading {source.file}\nSHA-256 {source.digest}", highlight=False, soft_wrap=True)
 
     def print_result(result: TaskResult) -> None:
@@ -412,6 +427,7 @@ def after_assignments(names: list[str], progress: Progress) -> NextCommand:
 
 def grade_folder(assignment: Assignment, folder: Path, table: Path | None, jobs: int, **settings: Any) -> int:
     """Grade all files of the folder, and write each into ``table`` at once; returns 0 if all were graded."""
+    from .grading.counterexample import shorten
     from .grading.folder import Entry, find_submissions, grade_file, grade_files, header, summary
 
     files = find_submissions(folder)
@@ -425,7 +441,7 @@ def grade_folder(assignment: Assignment, folder: Path, table: Path | None, jobs:
             for entry in grade_files(files, jobs, partial(grade_file, assignment, **settings)):
                 entries.append(entry)
                 points = "not graded" if entry.report is None else f"{entry.report.score:3} points"
-                console.print(f"{points}  {entry.name}  {entry.reason}".rstrip())
+                console.print(f"{points}  {entry.name}  {shorten(entry.reason, MAX_REASON)}".rstrip())
                 if stream is not None and lines is not None:
                     lines.writerow(entry.cells(assignment))
                     stream.flush()

@@ -1,6 +1,7 @@
 """The student's tree: the library, the lessons and the assignments, without what gives their answers away.
 
-The library itself is part of it, because lessons and grader run on it.
+The library itself is part of it, because lessons and grader run on it. What checks the answers to a lesson's
+questions, and what grades a8, is in it too, but sealed (sealed_source.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import ROOT
+from .sealed_source import seal, sealed_file
 
 PARTS = ("README.md", "LICENSE", "CITATION.cff", "pyproject.toml", "minigrad", "backends", "lessons")
 ANSWERS = ("answers.py", "instructor.md")
@@ -38,8 +40,21 @@ def write_handout(folder: Path, root: Path = ROOT) -> int:
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
         if file.suffix == ".md":
-            copy.write_text(without_dead_links(file, set(files)))
-    return len(files)
+            copy.write_text(without_dead_links(file, set(files)), encoding="utf-8")
+    sealed = checks(root)
+    for file in sealed:
+        place = file.relative_to(root)
+        copy = sealed_file(folder / place)
+        copy.write_text(seal(file.read_text(encoding="utf-8"), place.parent.name), encoding="utf-8")
+    return len(files) + len(sealed)
+
+
+def checks(root: Path) -> list[Path]:
+    """The programs that check answers, and give them away to a reader."""
+    lessons = root / "lessons"
+    graders = [file for name in TEXT_AND_STARTER for file in (lessons / "assignments" / name).glob("*.py")]
+    graders = [file for file in graders if file.name not in (*ANSWERS, "submission.py")]
+    return [*sorted(lessons.glob("[0-9]*/answers.py")), *sorted(graders)]
 
 
 def files_of(root: Path) -> Iterator[Path]:

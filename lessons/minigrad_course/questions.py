@@ -1,7 +1,7 @@
 """The questions after a lesson: predict, change, prove. ``minigrad lesson 06 --check`` checks the answers.
 
 A lesson's ``questions.py`` is the student's file: for each question a prediction, which is a letter, and one
-edit. ``answers.py`` beside it has a ``Question`` for each.
+edit. ``answers.py`` beside it has a ``Question`` for each; a handout has it sealed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from .sealed_source import exists, is_right, read_source
+
 QUESTIONS, ANSWERS = "questions.py", "answers.py"
 
 
 class Question(NamedTuple):
     """The right ``prediction``, and the ``proof`` that the student's edit gets.
 
+    In a handout the prediction is a hash, and there are no edits (sealed_source.py).
     ``proof(student)`` takes the student's module. It returns what the numbers say, in a sentence, and raises
     AssertionError, with the numbers, while the edit is not made. ``edits`` are (old, new) pieces of
     ``questions.py`` that make it.
@@ -43,7 +46,7 @@ def load(file: Path) -> ModuleType:
     """
     module = ModuleType(f"{file.parent.name}_{file.stem}")
     module.__file__ = str(file)
-    exec(compile(file.read_bytes(), file, "exec"), module.__dict__)
+    exec(compile(read_source(file), file, "exec", dont_inherit=True), module.__dict__)
     return module
 
 
@@ -51,7 +54,7 @@ def questions_of(lesson: Path) -> list[Question]:
     """The questions of the lesson in this folder; raises ValueError where it has none, or no answers."""
     if not (lesson / QUESTIONS).is_file():
         raise ValueError(f"lesson {lesson.name} has no questions")
-    if not (lesson / ANSWERS).is_file():
+    if not exists(lesson / ANSWERS):
         raise ValueError(f"there is no {lesson / ANSWERS}, which checks your answers; ask your instructor")
     return list(load(lesson / ANSWERS).QUESTIONS)
 
@@ -83,7 +86,7 @@ def verdict(number: int, question: Question, student: ModuleType) -> Verdict:
     except Exception as error:
         last = traceback.format_exception_only(error)[-1].strip()
         return Verdict(number, False, f"your edit raises {last}")
-    if prediction != question.prediction:
+    if not is_right(prediction, question.prediction):
         return Verdict(number, False, f"you predicted {prediction}, and it is another: {shown}")
     return Verdict(number, True, f"{prediction} it is: {shown}")
 

@@ -9,10 +9,14 @@ import numpy as np
 from hypothesis import settings
 from minigrad_course.grading import Assignment, Task, find_assignment
 from minigrad_course.grading.counterexample import counterexample
+from minigrad_course.grading.grade import SubmissionFile, grade
 from minigrad_course.grading.static_check import check
 
 FEW = max(5, settings().max_examples // 4)  # cases of a task that a mistake does not touch
 SHARE = min(1.0, settings().max_examples / 60)  # of a task's cases: all of them in the thorough lane
+
+
+THOROUGH = settings().max_examples >= 60
 
 
 def submission(file: str, *changes: tuple[str, str]) -> types.ModuleType:
@@ -20,6 +24,14 @@ def submission(file: str, *changes: tuple[str, str]) -> types.ModuleType:
 
     Raises LookupError where a piece is not there exactly once, and where a grader would refuse it.
     """
+    text = submission_text(file, *changes)
+    module = types.ModuleType(file.removesuffix(".py"))
+    exec(compile(text, file, "exec"), module.__dict__)
+    return module
+
+
+def submission_text(file: str, *changes: tuple[str, str]) -> str:
+    """The text of that module."""
     text = (Path(__file__).parent / file).read_text()
     for right, wrong in changes:
         if text.count(right) != 1:
@@ -27,9 +39,7 @@ def submission(file: str, *changes: tuple[str, str]) -> types.ModuleType:
         text = text.replace(right, wrong)
     if (violation := check(text, starter(file.removeprefix("solved_").removesuffix(".py")))) is not None:
         raise LookupError(f"{file} would not be run: {violation}")
-    module = types.ModuleType(file.removesuffix(".py"))
-    exec(compile(text, file, "exec"), module.__dict__)
-    return module
+    return text
 
 
 @cache
@@ -68,10 +78,18 @@ def refused(assignment: Assignment) -> bool:
 def costs(
     assignment: Assignment, changes: Iterable[tuple[str, str]], lost: Container[str], words: str
 ) -> None:
-    """The law: a right solution with these mistakes loses the tasks ``lost``, no other, and is told why."""
+    """The law: a right solution with these mistakes loses the tasks ``lost``, no other, and is told why.
+
+    The thorough lane grades it as a teacher does, in processes.
+    """
     short = assignment.name.partition("_")[0]
     names = {task.name for task in assignment.tasks}
     rest = {name for name in names if name not in lost}
     grades = faults(assignment, submission(f"solved_{short}.py", *changes), few=rest)
     assert set(grades) == names - rest, grades
     assert any(words in said for said in grades.values()), grades
+    if THOROUGH:
+        file = Path(f"solved_{short}.py")
+        report = grade(assignment, SubmissionFile(file, submission_text(file.name, *changes), ""))
+        assert {result.task.name for result in report.results if not result.passed} == names - rest, report
+        assert any(words in result.message for result in report.results), report

@@ -1,12 +1,14 @@
 """What holds for every assignment: answers score all points, the starter and nothing at all score none."""
 
 import ast
+from pathlib import Path
 
 import pytest
 from minigrad_course.grading.assignment import find_assignments, load_file
 from minigrad_course.grading.counterexample import counterexample
+from minigrad_course.grading.grade import SubmissionFile, grade
 
-from tests.assignments.submissions import faults, refused, some_cases, submission
+from tests.assignments.submissions import faults, refused, some_cases, submission, submission_text
 
 ASSIGNMENTS = {one.name.partition("_")[0]: one for one in find_assignments()}
 
@@ -35,6 +37,14 @@ def test_the_librarys_answers_score_all_points(assignment):
 
 def test_a_student_who_follows_the_text_scores_all_points(assignment):
     scores_all_points(assignment, submission(f"solved_{short(assignment)}.py"))
+
+
+@pytest.mark.thorough
+def test_a_student_who_follows_the_text_scores_all_points_in_processes(assignment):
+    """As a teacher grades; the listed mistakes are graded so, too (submissions.costs)."""
+    file = f"solved_{short(assignment)}.py"
+    report = grade(assignment, SubmissionFile(Path(file), submission_text(file), ""))
+    assert report.score == 100, report
 
 
 def test_the_starter_scores_nothing_and_says_what_to_write(assignment):

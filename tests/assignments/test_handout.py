@@ -7,13 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import zlib
 from functools import cache
 from pathlib import Path
 
 import pytest
-from minigrad_course import commands, handout, questions
+from minigrad_course import commands, handout, questions, sealed_source
 from minigrad_course.grading.assignment import FOLDER, find_assignment
+from minigrad_course.grading.counterexample import counterexample
 
+from tests.assignments.submissions import submission
 from tests.bugs.mutant import mutant
 
 ROOT = Path(__file__).parents[2]
@@ -246,22 +250,108 @@ def test_only_an_empty_folder_is_written_to(root, tmp_path, capsys):
     assert handout.write_handout(tmp_path / "empty", root) > 0
 
 
-def test_the_handout_runs_and_says_in_one_line_what_it_lacks(tree):
+@pytest.fixture
+def run(tree):
+    """Runs a command in the tree, on what is in the tree."""
+
     def run(*line):
         command, paths = [sys.executable, "-m", "backends", *line], f"{tree}{os.pathsep}{tree / 'lessons'}"
         env = {**os.environ, "PYTHONPATH": paths}
-        return subprocess.run(command, cwd=tree, env=env, capture_output=True, text=True, timeout=100)
+        return subprocess.run(command, cwd=tree, env=env, capture_output=True, text=True, timeout=200)
 
-    listed = run("grade", "--list")
-    assert listed.returncode == 0 and "a2_allreduce" in listed.stdout, listed
-    for line, words in (
-        (("lesson", "06", "--check"), "which checks your answers; ask your instructor"),
-        (("grade", "a8"), "a8_bug_hunt has no tasks.py here"),
-    ):
-        process = run(*line)
-        assert process.returncode == 1 and words in process.stderr and process.stderr.count("\n") == 1, (
-            process
-        )
+    return run
+
+
+def test_the_handout_runs_and_says_in_one_line_what_it_lacks(run):
+    checked = run("lesson", "06", "--check")
+    assert checked.returncode == 1 and "0 of 3 answered" in checked.stdout, checked
+    process = run("grade", "a2", "--answers")
+    assert process.returncode == 1 and "a handout does not" in process.stderr, process
+    assert process.stderr.count("\n") == 1
+
+
+def test_a8_is_graded_from_sealed_programs(tree):
+    a8 = find_assignment("a8", tree / "lessons" / "assignments")
+    assert [task.name for task in a8.tasks] == [task.name for task in find_assignment("a8").tasks]
+    task = a8.only("property_2").tasks[0]
+    assert counterexample(task, submission("solved_a8.py"), examples=5) is None
+    assert counterexample(task, task.broken, shrink=False) is not None
+
+
+@pytest.mark.thorough
+def test_a8_is_graded_by_the_command(run):
+    solved = run("grade", "a8", "--task", "property_2", str(ROOT / "tests" / "assignments" / "solved_a8.py"))
+    assert solved.returncode == 0 and "10 of  10 points" in solved.stdout, solved
+
+
+# What checks answers is sealed
+
+
+def questions_tell_right_from_wrong(tree, number):
+    """In the tree of students all right answers are answered, and a wrong letter is not."""
+    (lesson,) = (tree / "lessons").glob(f"{number}_*")
+    (original,) = (ROOT / "lessons").glob(f"{number}_*")
+    text, right = (lesson / "questions.py").read_text(), questions.questions_of(original)
+    wrong = [question._replace(prediction="z") for question in right]
+    for expected, answers in ((True, right), (False, wrong)):
+        file = tree.parent / f"mine_{number}.py"
+        file.write_text(questions.answered(text, answers))
+        verdicts = questions.check(lesson, file)
+        assert [verdict.answered for verdict in verdicts] == [expected] * len(right), verdicts
+    assert not any(verdict.answered for verdict in questions.check(lesson))
+
+
+NUMBERS = [lesson.number for lesson in commands.lessons()]
+
+
+@pytest.mark.parametrize(
+    "number", [n if n in ("06", "13") else pytest.param(n, marks=pytest.mark.thorough) for n in NUMBERS]
+)
+def test_in_a_handout_questions_are_checked(number, tree):
+    questions_tell_right_from_wrong(tree, number)
+
+
+def seals(module, source, texts):
+    """The sealed form holds none of the texts, and unpacked it holds none either."""
+    packed = module.seal(source, "a lesson")
+    assert "\n" not in packed.removeprefix(module.HEADER).strip()
+    file = module.sealed_file(Path(tempfile.mkdtemp()) / "answers.py")
+    file.write_text(packed)
+    unpacked = module.read_source(file.with_name("answers.py"))
+    shutil.rmtree(file.parent)
+    for text in texts:
+        assert text not in packed and text not in unpacked, text
+
+
+LESSONS_ANSWERS = sorted((ROOT / "lessons").glob("[0-9]*/answers.py"))
+
+
+def letters_and_edits(answers):
+    """What a sealed program must not hold: a letter, and code to be written (settings are no secret)."""
+    edits = [new for question in questions.load(answers).QUESTIONS for _, new in question.edits]
+    letters = [f"Question({quote}{letter}{quote}" for letter in "abcd" for quote in "'\""]
+    return letters + [repr(edit)[1:-1] for edit in edits if "return" in edit and len(edit) > 25]
+
+
+@pytest.mark.parametrize("answers", LESSONS_ANSWERS, ids=lambda file: file.parent.name)
+def test_no_letter_and_no_edit_is_in_a_sealed_program(answers):
+    seals(sealed_source, answers.read_text(), letters_and_edits(answers))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("call.args[2] = ", "ignored = "),
+        ("    if questions:\n", "    if not questions:\n"),
+        ("prediction.value = hash_of", "ignored = hash_of"),
+        ("zlib.compress(ast.unparse(tree).encode(), 9)", "ast.unparse(tree).encode()"),
+    ],
+)
+def test_the_law_catches_what_is_sealed_badly(change):
+    broken = mutant("minigrad_course.sealed_source", change)
+    with pytest.raises((AssertionError, zlib.error)):
+        for answers in LESSONS_ANSWERS:
+            seals(broken, answers.read_text(), letters_and_edits(answers))
 
 
 def test_a_lesson_without_questions_is_another_thing(tmp_path):

@@ -7,8 +7,8 @@ from minigrad_course.grading import find_assignment
 from minigrad_course.grading.counterexample import counterexample
 from minigrad_course.grading.grade import MEBIBYTES, SubmissionFile, grade, printable
 from minigrad_course.grading.judge import definitions
+from minigrad_course.grading.starter_imports import StarterImports
 from minigrad_course.grading.submission import Submission, WorkerPool
-from minigrad_course.grading.worker import WorkerSettings
 
 from backends.__main__ import main
 
@@ -116,7 +116,7 @@ def graded(toys, tmp_path):
 @pytest.fixture(scope="session")
 def workers():
     """The processes that run submissions, of a judge that is this process."""
-    pool = WorkerPool(WorkerSettings(MEBIBYTES // 2, 20, [], []))
+    pool = WorkerPool(MEBIBYTES // 2, 20, StarterImports())
     yield pool
     pool.close()
 

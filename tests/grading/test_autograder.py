@@ -128,11 +128,27 @@ def names_one_file(module, folder):
 
 def test_one_file_of_an_upload_is_graded(tmp_path):
     names_one_file(upload, tmp_path)
-    changes = (("*named or files)", "*files)"), (' if not file.name.startswith(".")', ""))
+    changes = (("(file,) = named or files", "(file,) = files"), (' if not file.name.startswith(".")', ""))
     for number, change in enumerate(changes):
         (tmp_path / str(number)).mkdir()
         with pytest.raises((AssertionError, ValueError, TypeError)):
             names_one_file(mutant("minigrad_course.grading.upload", change), tmp_path / str(number))
+
+
+def follows_no_link(module, folder):
+    (folder / "up").mkdir()
+    (folder / "private.py").write_text("private = 1")
+    (folder / "up" / "submission.py").symlink_to(folder / "private.py")
+    with pytest.raises(ValueError, match="submission.py is a link that leads out of its folder"):
+        module.find_upload(folder / "up")
+
+
+def test_no_link_is_followed_out_of_an_upload(tmp_path):
+    follows_no_link(upload, tmp_path)
+    (tmp_path / "0").mkdir()
+    with pytest.raises(pytest.fail.Exception):
+        broken = mutant("minigrad_course.grading.upload", ("    check_inside(folder, file)\n", ""))
+        follows_no_link(broken, tmp_path / "0")
 
 
 # GitHub Classroom

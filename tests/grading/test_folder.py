@@ -19,7 +19,7 @@ from .conftest import DOUBLE, STARTER, TOTAL
 TASKS = tuple(Task(f"task_{i}", 10 * i, "", st.none(), lambda *_: None, None) for i in (1, 2, 3))
 ASSIGNMENT = Assignment(Path("a1_toy"), TASKS)
 FORMULAS = ("=1+1.py", "+1.py", "-1.py", "@sum.py")
-UNREAD, REFUSED = "no reason to grade it", "line 1 imports os"
+UNREAD, REFUSED, WORDS = "no reason to grade it", "line 1 imports os", "=1 is wrong\nand more"
 
 # A class: for each submission its name, and which tasks it passed, or why there is no telling
 OUTCOMES = st.tuples(*[st.booleans()] * len(TASKS)) | st.sampled_from([UNREAD, REFUSED])
@@ -35,10 +35,10 @@ def entries(module, outcomes):
             continue
         refused = REFUSED if outcome == REFUSED else ""
         passed = [one is True and not refused for one in outcome[: len(TASKS)]]
-        results = tuple(TaskResult(task, one, "") for task, one in zip(TASKS, passed, strict=True))
+        results = tuple(TaskResult(task, one, WORDS) for task, one in zip(TASKS, passed, strict=True))
         submission = SubmissionFile(file, "", f"digest {number}")
         report = Report(ASSIGNMENT, submission, 0, "threads", results, 0.0, refused)
-        yield module.Entry(file, report, refused)
+        yield module.Entry(file, report, module.reason_of(report))
 
 
 # The laws of the module
@@ -58,7 +58,10 @@ def table_holds_every_submission(module, outcomes):
         results = [row["points"], *(row[task.name] for task in TASKS)]
         assert results == [str(n) for n in numbers] or (results == [""] * 4 and outcome == UNREAD)
         assert row["sha256"] == ("" if outcome == UNREAD else f"digest {number}")
-        assert row["reason"] == (outcome if isinstance(outcome, str) else "")
+        lost = [
+            f"{task.name}: =1 is wrong" for task, one in zip(TASKS, outcome, strict=False) if one is False
+        ]
+        assert row["reason"] == (outcome if isinstance(outcome, str) else "; ".join(lost))
         assert row["file"].removeprefix("'") == name.removeprefix("'")
         assert not row["file"].startswith(("=", "+", "-", "@"))
 
@@ -119,6 +122,45 @@ def every_file_has_an_entry(module, tmp_path):
     assert "FileNotFoundError" in entry.reason  # of the grading, not of the submission
 
 
+def no_link_is_followed_out_of(module, tmp_path):
+    """Neither by a name in the folder, nor by a folder's link; a link within it is a file like any other."""
+    of_a_class, beside = tmp_path / "class", tmp_path / "beside"
+    of_a_class.mkdir()
+    beside.mkdir()
+    (beside / "private.py").write_text("a word of somebody else, which is no Python\n")
+    (of_a_class / "fine.py").write_text("x = 1\n")
+    for name, target in (
+        *(("absolute.py", beside / "private.py"), ("relative.py", Path("../beside/private.py"))),
+        *(("through.py", of_a_class / "folder" / "private.py"), ("folder", beside)),
+        *(
+            ("dangling.py", beside / "absent.py"),
+            ("round.py", Path("round.py")),
+            ("inside.py", Path("fine.py")),
+        ),
+    ):
+        (of_a_class / name).symlink_to(target)
+    files = {file.name: file for file in module.find_submissions(of_a_class)}
+    assert {*files} >= {"absolute.py", "relative.py", "through.py", "dangling.py", "inside.py", "fine.py"}
+    for name in ("absolute.py", "relative.py", "through.py", "dangling.py"):
+        entry = module.grade_file(Assignment(tmp_path / "a9", TASKS), files[name])
+        assert entry.report is None and "a link that leads out of its folder" in entry.reason, entry
+        assert "somebody else" not in entry.reason
+    inside = module.grade_file(Assignment(tmp_path / "a9", TASKS), files["inside.py"])
+    assert "leads out" not in inside.reason
+
+
+def test_no_link_is_followed_out_of_a_class(tmp_path):
+    no_link_is_followed_out_of(folder, tmp_path)
+
+
+def test_the_law_of_links_catches_one_that_is_followed(tmp_path):
+    with pytest.raises(AssertionError):
+        no_link_is_followed_out_of(
+            mutant("minigrad_course.grading.folder", ("        check_inside(file.parent, file)\n", "")),
+            tmp_path,
+        )
+
+
 @given(CLASSES)
 def test_the_table_holds_every_submission(outcomes):
     table_holds_every_submission(folder, outcomes)
@@ -143,10 +185,15 @@ CLASS = [("=1+1.py", UNREAD), ("a", REFUSED), ("b", REFUSED), ("c", (True, False
 BUGS = {
     "a formula is written as it is": (table_holds_every_submission, (CLASS,), ('f"\'{text}"', "text")),
     "0 points without grading": (table_holds_every_submission, (CLASS,), ('*[""]', '*["0"]')),
+    "the reason of lost points is left out": (
+        table_holds_every_submission,
+        (CLASS,),
+        ('or "; ".join(reasons)', 'or ""'),
+    ),
     "the reason of a refusal is left out": (
         table_holds_every_submission,
         (CLASS,),
-        ("submission.digest, self.reason]", 'submission.digest, ""]'),
+        ("digest, literal(self.reason)]", 'digest, ""]'),
     ),
     "a refused one failed every task": (
         summary_counts,
@@ -211,6 +258,8 @@ def test_a_folder_of_submissions_in_one_command(right, wrong, refused, minigrad,
         assert (row["points"], row["double"]) == (str(texts[name][1]),) * 2, row
         assert row["sha256"] == SubmissionFile.read(of_a_class / name).digest
         assert ("imports os" in row["reason"]) == name.startswith("refused"), row
+        assert bool(row["reason"]) == (row["points"] == "0"), row
+        assert name != "hangs.py" or "double: 1 ranks, 1 elements: did not end in 5 s" in row["reason"], row
     files = len(texts)
     assert status == 0 and f"{files} of {files} submissions graded, {refused} of them refused" in out
     assert f"double: failed by {wrong + 2} of {files - refused}" in out and "failed most: double" in out

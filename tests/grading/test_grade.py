@@ -287,3 +287,17 @@ def test_a_lesson_runs_where_one_is(minigrad, tmp_path, monkeypatch):
     assert status == 1 and "no lesson '99'; there are 03" in err
     monkeypatch.setattr(commands.lessons, "__defaults__", (tmp_path,))
     assert "install minigrad-course again" in minigrad("lesson")[2]
+
+
+def test_the_starter_of_an_installation_is_graded_for_nobody(minigrad, monkeypatch, tmp_path):
+    """In an empty folder the command asks for a file; in a copy of the course it grades the copy."""
+    monkeypatch.setattr(commands, "INSTALLED", True)
+    status, out, err = minigrad("grade", "a3")
+    assert status == 1 and not out and err.count("\n") == 1, err
+    for words in ("assignments/a3_data_parallel/submission.py in this folder", "minigrad lesson --copy DIR"):
+        assert words in err
+    copy = tmp_path / "assignments" / "a3_data_parallel" / "submission.py"
+    copy.parent.mkdir(parents=True)
+    copy.write_text("import os\n")
+    status, out, _ = minigrad("grade", "a3")
+    assert status == 1 and f"grading {copy}" in out and "line 1 imports os" in out

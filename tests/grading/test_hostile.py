@@ -301,7 +301,7 @@ def double(x):
 }
 GAINS_NOTHING = {  # name: a text that takes double for granted
     "the verdict in the player's own functions": """
-import minigrad_course.grading.worker as worker, minigrad_course.grading.rpc as rpc
+import minigrad_course.grading.worker as worker, minigrad_course.grading.worker.rpc as rpc
 worker.Worker.answer = lambda self, line, what, *parts: True
 rpc.Serializer.encode = lambda self, value: True
 """,

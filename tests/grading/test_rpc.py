@@ -14,13 +14,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from minigrad_course.grading import Wrong
-from minigrad_course.grading.messages import ChannelClosed, MalformedMessage, pack, read, to_json
 from minigrad_course.grading.restricted_comm import RestrictedComm, RestrictedObject
-from minigrad_course.grading.rpc import Channel, RemoteObject
+from minigrad_course.grading.starter_imports import StarterImports
 from minigrad_course.grading.submission import WorkerConnection, WorkerEnded, WorkerPool
-from minigrad_course.grading.worker import WorkerSettings
+from minigrad_course.grading.worker.messages import ChannelClosed, MalformedMessage, pack, read, to_json
+from minigrad_course.grading.worker.rpc import Channel, RemoteObject
+from minigrad_course.grading.worker_output import WorkerOutput
 
 from backends.pipeline import Forward, Weight
+from tests.bugs.mutant import mutant
 
 RECORDS = {"Forward": Forward, "Weight": Weight}
 
@@ -81,6 +83,7 @@ SCALARS = st.one_of(
     DTYPES,
     DTYPES.flatmap(hnp.from_dtype),
     st.slices(9),
+    st.sampled_from([np.add, np.maximum, np.matmul]),
     st.builds(Forward, st.integers()),
     st.builds(Weight, st.tuples(st.integers())),
 )
@@ -154,6 +157,37 @@ def test_arrays_keep_what_they_share_and_both_sides_see_what_is_written(owners, 
         for x, y in zip(here.hear(), sent, strict=True):  # where two arrays are alike, either may come home
             assert any(x is z for z in sent) or not x.size
             same(x, y)
+
+
+def what_is_lent_is_seen_when_it_changes(sides):
+    """Even if whoever lent the array has forgotten it when it was written over."""
+    here, there = sides
+    with closing(here.connection), closing(there.connection):
+        x = np.ones(3)
+        here.tell(x)
+        message = there.hear()
+        there.tell(None)
+        here.hear()
+        x[...] = np.nan
+        del x
+        here.tell(None)
+        there.hear()
+        assert np.isnan(message).all()
+        del message
+        there.tell(None)
+        here.hear()
+        assert not here.arrays.blocks
+
+
+def test_what_is_lent_is_seen_when_it_changes():
+    what_is_lent_is_seen_when_it_changes(sides())
+
+
+def test_the_law_catches_arrays_that_are_forgotten(monkeypatch):
+    broken = mutant("minigrad_course.grading.worker.shared_arrays", ("owner if lends else None", "None"))
+    monkeypatch.setattr("minigrad_course.grading.worker.rpc.SharedArrays", broken.SharedArrays)
+    with pytest.raises(AssertionError):
+        what_is_lent_is_seen_when_it_changes(sides())
 
 
 def test_objects_keep_who_they_are_and_are_let_go():
@@ -236,7 +270,7 @@ def test_what_is_cut_or_changed_is_refused_and_raises_nothing_else(data, draws):
         heard(data[:at] + draws.draw(st.binary(max_size=4)) + data[at + 1 :])
 
 
-NAMES = ["t", "l", "d", "a", "n", "b", "c", "slice", "dtype", "record", "of", "objects", "r", "own"]
+NAMES = ["t", "l", "d", "a", "n", "b", "c", "slice", "dtype", "ufunc", "record", "of", "objects", "r", "own"]
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 2**70) | st.floats() | st.text(max_size=5)
     | st.sampled_from([*NAMES, "restricted", "<f8", "|O8", "Forward", "function", "object"]),
@@ -270,7 +304,7 @@ class Company(WorkerPool):
     """Stands for the processes of a task."""
 
     def __init__(self):
-        self.settings = WorkerSettings(0, 0, [], [])
+        self.imports, self.output = StarterImports(), WorkerOutput()
 
     def reason_of_end(self, rank):
         return "it does not answer as it should"
@@ -292,6 +326,32 @@ def judged(asks):
         answer = player.request("call", 0, (), {})
         assert lent  # until then
         return answer
+
+
+def reaches_no_channel():
+    """From the objects that a submission holds no attribute leads to what its process holds beside it.
+
+    Names with two underscores lead anywhere in Python: the static check refuses them.
+    """
+    here, there = sides()
+    with closing(here.connection), closing(there.connection):
+        offer = RestrictedObject("comm", {"rank": 0}, {"send": lambda x: x}, {"residual": lambda: 7})
+        here.tell((offer, lambda: 0))
+        comm, function = there.hear()
+        todo: list[Any] = [comm, function, comm.send]
+        visited: set[int] = set()
+        while todo:
+            x = todo.pop()
+            if id(x) in visited or isinstance(x, int | str):
+                continue
+            visited.add(id(x))
+            assert type(x).__module__ != Channel.__module__ or isinstance(x, RemoteObject), x
+            names = [n for n in {*dir(x), *dir(type(x))} if not n.startswith("__") and n != "residual"]
+            todo += [getattr(x, name) for name in names]
+
+
+def test_from_what_a_submission_holds_no_attribute_leads_to_the_channel():
+    reaches_no_channel()
 
 
 @pytest.mark.parametrize(
@@ -352,7 +412,7 @@ def test_a_remote_answers_no_question_that_numpy_asks_by_itself():
     """``__array_interface__`` would be an address in the judge's own memory."""
     near, far = socket.socketpair()
     with closing(near), closing(far):
-        remote = RemoteObject(WorkerConnection(near, 0, Company(), "mine.py"), 3)
+        remote = WorkerConnection(near, 0, Company(), "mine.py").objects.proxy(3, "Thing", "object")
         for name in ("__array__", "__array_interface__", "__array_struct__", "__float__", "__len__"):
             assert not hasattr(remote, name)
         assert np.asarray(remote).shape == ()

@@ -274,9 +274,17 @@ def led_to(name, x, hidden):
         yield from ((f"{name}[{key!r}]", item) for key, item in x.items())
 
 
+class Every(set):
+    """A set that holds whatever one asks for."""
+
+    def __contains__(self, _):
+        return True
+
+
 def hidden_by(module):
     table = module.symtable.symtable("", "", "exec")
     reader = module.Checker(module.ast.parse(""), table, set())
+    reader.own_names = Every()  # a program can give any name to something of its own
     return lambda key: any(reader.check_attribute_name(key))
 
 
@@ -402,6 +410,9 @@ NOT_SAID = {  # what is written, and words of what is said to it
     "isinstance that is not Python's": ("isinstance = f\nisinstance(x, np.ndarray)", "uses np.ndarray"),
     "a module's attributes": ("def __getattr__(name): pass", "uses __getattr__"),
     "memory of others": ("class A:\n    __array_interface__ = {}", "uses __array_interface__"),
+    "memory of others by a text": ("f('__array_interface__')", "writes __array_interface__"),
+    "an attribute that is another's": ("comm._channel", "uses ._channel, which is no name of its own"),
+    "an attribute that is another's, by a pattern": ("match c:\n case C(_channel=c): pass", "uses ._channel"),
     "a class's beginning": ("class A:\n    def __init_subclass__(cls): pass", "uses __init_subclass__"),
     "what a class calls its parts": ("class A:\n    def __set_name__(self, o, n): pass", "__set_name__"),
     "frames by a pattern": ("match x:\n case A(gi_frame=f): pass", "uses .gi_frame"),
@@ -515,6 +526,11 @@ TEXT_BUGS = {
         "if not (is_plain_call(parent, node) and self.is_only_inspected(parent)):",
         "if False:",
     ),
+    "texts that are names of Python's": (
+        "case ast.Constant(value=str(text)) if",
+        "case ast.Constant(value=str(text)) if False and",
+    ),
+    "attributes that are another's": ("elif self.is_private(name):", "elif False:"),
     "what compares": ("return same or all(", "return True or all("),
     "unions": ("if isinstance(parent, ast.BinOp) and not", "if False and not"),
     "what is subscripted": ("if isinstance(parent, ast.Subscript) and not", "if False and not"),
@@ -556,6 +572,8 @@ HONEST = [
     "if __name__ == '__main__':\n    print(__name__)",
     "try:\n    f()\nexcept (ValueError, MemoryError) as e:\n    raise RuntimeError(str(e)) from e",
     "x = np.zeros(3); x[0] += 1; x.T.sum(); del x",
+    "class A:\n    __slots__ = ('_y',)\n    _z = 1\n    def _f(self):\n        self._x = self._y + self._z",
+    "print('____', '__', 'a__b__')",
     "match x:\n    case {'a': [1, *rest]} | int(rest): pass",
 ]
 

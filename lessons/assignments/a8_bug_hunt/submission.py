@@ -8,7 +8,7 @@ You may import NumPy and the collectives of backends.comm.
 
 import numpy as np
 
-from backends.comm import allreduce
+from backends.comm import allreduce, broadcast, gather  # noqa: F401
 from backends.comm.collectives import allgather
 
 # 1. Data parallelism: the mean over all samples

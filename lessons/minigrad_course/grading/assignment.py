@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,12 +13,13 @@ from backends.comm.communicator import Communicator
 from minigrad.lookup import check_choice
 
 from .. import LESSONS
+from ..sealed_source import exists, read_source
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
 FOLDER = LESSONS / "assignments"
-TASK_FILES = "a*/tasks.py"
+TASKS = "tasks.py"
 ANSWERS = "answers.py"
 
 
@@ -64,8 +64,7 @@ class Task:
 
     ``check(submission, case, comm)`` runs on every rank of a case and raises Wrong, or AssertionError as the
     laws do. ``broken`` is a wrong answer that the check must refuse: the grader tries it first, so that a
-    check which accepts everything is noticed. ``records`` are classes, as ``module:name``, whose instances a
-    submission may return.
+    check which accepts everything is noticed.
     """
 
     name: str
@@ -75,7 +74,6 @@ class Task:
     check: Check
     broken: Any
     examples: int = 40
-    records: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
 
     def under(self, part: Part | None) -> Task:
@@ -113,18 +111,20 @@ class Assignment:
 
 
 def load_file(path: Path, name: str) -> ModuleType:
-    """The Python file as a module of that name, which stays in ``sys.modules`` (dataclasses need that)."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    """The Python file as a module of that name, which stays in ``sys.modules`` (dataclasses need that).
+
+    In a handout the file may be sealed.
+    """
+    module = ModuleType(name)
+    module.__file__ = str(path)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    exec(compile(read_source(path), path, "exec", dont_inherit=True), module.__dict__)
     return module
 
 
 def find_assignment(name: str, folder: Path = FOLDER) -> Assignment:
     """The assignment ``a2`` or ``a2_allreduce``; raises ValueError, naming all, for another name."""
-    paths = sorted(file.parent for file in folder.glob(TASK_FILES))
+    paths = graded_folders(folder)
     for path in paths:
         if name in (path.name, path.name.partition("_")[0]):
             return read_assignment(path)
@@ -137,13 +137,18 @@ def find_assignment(name: str, folder: Path = FOLDER) -> Assignment:
 
 def find_assignments(folder: Path = FOLDER) -> list[Assignment]:
     """All assignments; raises ValueError where there are none."""
-    if not (files := sorted(folder.glob(TASK_FILES))):
+    if not (paths := graded_folders(folder)):
         raise ValueError(f"there are no assignments in {folder}; leave --folder out, or name another one")
-    return [read_assignment(file.parent) for file in files]
+    return [read_assignment(path) for path in paths]
+
+
+def graded_folders(folder: Path) -> list[Path]:
+    """The folders of the assignments whose tasks are here."""
+    return sorted(path for path in folder.glob("a*") if exists(path / TASKS))
 
 
 def read_assignment(path: Path) -> Assignment:
-    tasks = getattr(load_file(path / "tasks.py", f"tasks_of_{path.name}"), "TASKS", None)
+    tasks = getattr(load_file(path / TASKS, f"tasks_of_{path.name}"), "TASKS", None)
     if not tasks:
-        raise ValueError(f"{path / 'tasks.py'} defines no TASKS, a tuple of minigrad_course.grading.Task")
+        raise ValueError(f"{path / TASKS} defines no TASKS, a tuple of minigrad_course.grading.Task")
     return Assignment(path.resolve(), tuple(tasks))

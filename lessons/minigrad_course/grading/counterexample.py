@@ -17,8 +17,8 @@ from hypothesis.internal.conjecture import providers
 from backends.comm.threads import Deadlock, RankFailed, run_ranks
 
 from .assignment import Task, Wrong
-from .messages import causes_of, line_in
 from .submission import Submission, on_rank
+from .worker.messages import causes_of, line_in
 
 SHRINK_TRIES = 200
 SHRINK_SECONDS = 15.0

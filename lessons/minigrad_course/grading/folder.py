@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from .assignment import Assignment, Task
-from .grade import Report, SubmissionFile, grade, printable
+from .grade import Report, SubmissionFile, check_inside, grade, printable
+from .sandbox import weakness
 
 FORMULA = tuple("=+-@\t\r")  # a spreadsheet runs a cell that begins so
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A submission's report, or None and the ``reason`` why it could not be graded."""
+    """A submission's report, None where it could not be graded; the ``reason`` says why it lost points."""
 
     file: Path
     report: Report | None
@@ -31,7 +32,8 @@ class Entry:
         if self.report is None:
             return [literal(self.name), *[""] * (len(assignment.tasks) + 2), literal(self.reason)]
         scores = [result.score for result in self.report.results]
-        return [literal(self.name), self.report.score, *scores, self.report.submission.digest, self.reason]
+        digest = self.report.submission.digest
+        return [literal(self.name), self.report.score, *scores, digest, literal(self.reason)]
 
 
 def header(assignment: Assignment) -> list[str]:
@@ -44,8 +46,9 @@ def literal(text: str) -> str:
 
 
 def find_submissions(folder: Path) -> list[Path]:
-    """The Python files of the folder, by name; raises ValueError where there are none."""
-    if not (files := sorted(file for file in folder.glob("*.py") if file.is_file())):
+    """The Python files of the folder, by name, and links; raises ValueError where there are none."""
+    files = sorted(file for file in folder.glob("*.py") if file.is_file() or file.is_symlink())
+    if not files:
         raise ValueError(f"there is no .py file in {folder}; it must hold one for each submission")
     return files
 
@@ -53,12 +56,24 @@ def find_submissions(folder: Path) -> list[Path]:
 def grade_file(assignment: Assignment, file: Path, **settings: Any) -> Entry:
     """Grade one submission; no error of it or of its grading is raised, so that all others are graded."""
     try:
+        check_inside(file.parent, file)
         report = grade(assignment, SubmissionFile.read(file), **settings)
     except Exception as error:
         lines = str(error).splitlines() or [""]
         text = lines[0] if isinstance(error, ValueError) else f"{type(error).__name__}: {lines[0]}"
         return Entry(file, None, printable(text))
-    return Entry(file, report, report.refused.partition("\n")[0])
+    return Entry(file, report, reason_of(report))
+
+
+def reason_of(report: Report) -> str:
+    """In one line, why the submission has not all points; empty where it has."""
+    lost = [result for result in report.results if result.share < 1]
+    reasons = [f"{result.task.name}: {first_line(result.message)}" for result in lost]
+    return first_line(report.refused) or "; ".join(reasons)
+
+
+def first_line(text: str) -> str:
+    return text.partition("\n")[0]
 
 
 def grade_files(files: list[Path], jobs: int, grade_one: Callable[[Path], Entry]) -> Iterator[Entry]:
@@ -90,4 +105,5 @@ def summary(assignment: Assignment, entries: list[Entry]) -> list[str]:
     if most:
         names = " and ".join(task.name for task, count in counts if count == most)
         lines.append(f"failed most: {names}")
-    return lines + [f"not graded: {entry.name}: {entry.reason}" for entry in entries if entry.report is None]
+    lines += [f"not graded: {entry.name}: {entry.reason}" for entry in entries if entry.report is None]
+    return lines + list(filter(None, [weakness()]))

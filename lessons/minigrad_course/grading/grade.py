@@ -61,6 +61,12 @@ class SubmissionFile:
         return cls(file.resolve(), source, hashlib.sha256(content).hexdigest())
 
 
+def check_inside(folder: Path, file: Path) -> None:
+    """Raise ValueError for a link that leads out of the folder: it may be to anybody's file."""
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"{file.name} is a link that leads out of its folder; put the file itself there")
+
+
 @dataclass(frozen=True)
 class TaskResult:
     """A task, and of a failed one the best of its parts that was right.

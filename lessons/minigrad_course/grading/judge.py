@@ -29,10 +29,9 @@ from backends.launch.launcher import launcher
 
 from .assignment import ANSWERS, Task, load_file
 from .counterexample import counterexample, describe_failure, draw_cases
-from .sandbox import set_limits
-from .static_check import imports
+from .starter_imports import StarterImports
 from .submission import Submission, WorkerPool
-from .worker import WorkerSettings
+from .worker.sandbox import set_limits
 
 if TYPE_CHECKING:
     from backends.comm.mpi import MPIComm
@@ -167,8 +166,12 @@ def judge(request: Request, write: Write, end: End) -> NoReturn:
         end(
             "internal", "its own wrong answer passes with this seed; take another, and tell the task's author"
         )
-    modules = imported_modules(request.source if request.answers else request.starter)
-    workers = WorkerPool(WorkerSettings(request.mebibytes // 2, request.seconds, modules, list(task.records)))
+    try:
+        imports = StarterImports.read(request.starter)
+        imports = imports.for_answers(request.source) if request.answers else imports
+    except ValueError as error:
+        end("internal", f"{error}; tell the task's author")
+    workers = WorkerPool(request.mebibytes // 2, request.seconds, imports, trusted=request.answers)
 
     def close(kind: str, text: str) -> NoReturn:
         for number, part in enumerate(task.parts):
@@ -197,15 +200,6 @@ def judge(request: Request, write: Write, end: End) -> NoReturn:
     if finish is not None:
         finish()
     os._exit(0)
-
-
-def imported_modules(source: str) -> list[str]:
-    """The modules that a program imports at its top."""
-    try:
-        top = ast.parse(source).body
-    except SyntaxError:
-        return []
-    return [module for node in top for module, *_ in imports(node)]
 
 
 def definitions(source: str) -> set[str]:

@@ -14,7 +14,7 @@ from rich.text import Text
 from ..progress import Progress
 from .assignment import Assignment
 from .grade import Report, TaskResult
-from .sandbox import protections
+from .sandbox import protections, weakness
 
 
 def result_table(report: Report) -> Group:
@@ -32,7 +32,8 @@ def result_table(report: Report) -> Group:
         table.add_row(task.name, task.title, str(task.points), score)
         if not passed and not report.refused:
             messages += [Text(f"\n{task.name}", "bold"), Padding(Text(explain(result)), (0, 0, 0, 2))]
-    return Group(table, *messages, *([Text(f"\n{report.refused}")] if report.refused else []))
+    notes = [Text(f"\n{note}") for note in (report.refused, weakness()) if note]
+    return Group(table, *messages, *notes)
 
 
 def assignment_table(assignments: list[Assignment], progress: Progress) -> Table:

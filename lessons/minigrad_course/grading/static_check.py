@@ -5,7 +5,8 @@ exhaust the parser, so a separate process parses it, which imports nothing of th
 
 The rule is the list of allowed names in allow_list.toml. A module may be used only as ``module.name`` with a
 name in that list, so it is never a value; attributes that lead behind an object are refused everywhere.
-This is the first protection; the process that runs a submission has its own (sandbox.py).
+This is the first protection, and not the last one: the process that runs a submission has its own
+(worker/sandbox.py), and holds nothing to be found.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ BUILTINS = {*LISTS["builtins"].split()} | EXCEPTIONS
 # The other built-in names; some are there only after site has run, or in another version of Python
 REFUSED = {*dir(builtins), "copyright", "credits", "exit", "help", "license", "quit"} - BUILTINS
 METHODS = {f"__{name}__" for name in LISTS["methods"].split()}
+TEXTS = METHODS | {"__main__"}
 BEHIND = {*LISTS["behind"].split()}
+NAMED_TUPLE = {"_asdict", "_fields", "_make", "_replace"}
 FORMATS = ("format", "format_map")
 CHANGES = "changes what it imports; a submission leaves that as it is"
 PLAIN = "plain parts of Python, such as math, itertools, collections"
@@ -116,6 +119,7 @@ class Checker:
             for _, name, local, whole in imports(node):
                 kind = self.modules if name is None or whole in ALLOWED else self.imports
                 kind.setdefault(local, set()).add(whole)
+        self.own_names = {name for node in self.parents for name in bound_names(node)}
         symbols = [(block, symbol) for block in blocks(table) for symbol in block.get_symbols()]
         self.bound = {
             s.get_name() for _, s in symbols if s.is_assigned() or s.is_parameter() or s.is_imported()
@@ -150,6 +154,8 @@ class Checker:
                     yield from self.check_attribute_name(text)
                     if name == "setattr" and self.is_imported(node.args[0]):
                         yield CHANGES
+            case ast.Constant(value=str(text)) if text.strip("_") and dunder(text) and text not in TEXTS:
+                yield f"writes {text}, a name of Python's own that leads behind what a submission is given"
             case ast.MatchClass():
                 for name in node.kwd_attrs:
                     yield from self.check_attribute_name(name)
@@ -216,6 +222,13 @@ class Checker:
             yield f"uses .{name}, which can look behind what it is given; write an f-string"
         elif name in BEHIND or (dunder(name) and name not in METHODS):
             yield f"uses .{name}, which leads behind what a submission is given"
+        elif self.is_private(name):
+            yield f"uses .{name}, which is no name of its own; one that begins with _ is another's"
+
+    def is_private(self, name: str) -> bool:
+        """Whether an attribute begins with an underscore, and the program gives the name to nothing."""
+        plain = dunder(name) or not name.startswith("_")
+        return not plain and name not in NAMED_TUPLE and name not in self.own_names
 
     def modules_of(self, node: ast.AST) -> set[str]:
         """The modules that an expression may be."""
@@ -285,6 +298,17 @@ def identifiers(node: ast.AST) -> Iterator[str]:
     if not isinstance(node, ast.Constant | ast.Attribute | ast.ImportFrom):
         for _, value in ast.iter_fields(node):
             yield from (x for x in (value if isinstance(value, list) else [value]) if isinstance(x, str))
+
+
+def bound_names(node: ast.AST) -> Iterator[str]:
+    """The names that a program gives to something at this place, also as attributes."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+            yield name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Constant(value=str(name)):  # in __slots__, or for setattr
+            yield name
 
 
 def literal(node: ast.AST) -> str | None:

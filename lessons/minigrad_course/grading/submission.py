@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 import types
 from collections.abc import Mapping
@@ -22,17 +21,19 @@ from backends.launch.sweep import MARK
 
 from . import sandbox
 from .assignment import Wrong
-from .messages import ChannelClosed, MalformedMessage, causes_of, decode_errors, text_of
-from .restricted_comm import RestrictedObject
-from .rpc import Channel
-from .worker import ALIVE, COMMAND, STATUS, WorkerSettings
+from .starter_imports import StarterImports
+from .static_check import ALLOWED
+from .worker.messages import ChannelClosed, MalformedMessage, causes_of, decode_errors, text_of
+from .worker.restricted_object import RestrictedObject
+from .worker.rpc import Channel
+from .worker.worker import ALIVE, COMMAND, START, STATUS, WorkerSettings
+from .worker_output import WorkerOutput
 
 FUNCTIONS = (types.FunctionType, types.MethodType, partial)
+BREAKS_PROTOCOL = "the process that runs it does not answer as it should"
 LINE_SECONDS = 1.0  # in which a worker has to say at which line it is
-MAX_OUTPUT = 15 * 2**20  # bytes that workers print; the judge's output file may be a little longer
-DRAIN_SECONDS = 1.0
 VARIABLES = {  # Python and NumPy need these to start; other variables may hold secrets
-    *(MARK, *THREAD_VARIABLES, "PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHASHSEED", "SYSTEMROOT"),
+    *(MARK, *THREAD_VARIABLES, "PATH", "LD_LIBRARY_PATH", "PYTHONHASHSEED", "SYSTEMROOT"),
     *("PYTHONDONTWRITEBYTECODE", "LANG", "LC_ALL", "HOME", "TMPDIR", "MPLCONFIGDIR", "MPLBACKEND"),
     "VIRTUAL_ENV",
 }
@@ -64,6 +65,8 @@ class Submission:
     ):
         self.__file__, self._program = file, (workers, source, file, required, supplied)
         self._worker = workers.start(rank, file)
+        for (module, function), called in workers.imports.functions.items():
+            self._worker.request("provide", module, function, called)
         self._worker.request("load", source, file)
         for name, function in supplied.items():
             self._worker.request("replace", name, function)
@@ -103,9 +106,11 @@ class WorkerConnection(Channel):
     even if the program caught it.
     """
 
-    def __init__(self, connection: socket.socket, rank: int, workers: WorkerPool, file: str):
-        super().__init__(connection, 0, workers.settings.record_classes())
-        self.rank, self.workers, self.file = rank, workers, file
+    def __init__(
+        self, connection: socket.socket, rank: int, workers: WorkerPool, file: str, printed: int = -1
+    ):
+        super().__init__(connection, 0, workers.imports.record_classes())
+        self.rank, self.workers, self.file, self.printed = rank, workers, file, printed
         self.depth, self.ended = 0, ""
         self.originals: list[BaseException] = []  # raised here, in calls of the program
         self.wrong: Wrong | None = None
@@ -119,8 +124,10 @@ class WorkerConnection(Channel):
         result = error = None
         try:
             result = super().request(action, *parts)
-        except (ChannelClosed, MalformedMessage):
-            self.ended = self.ended or self.workers.reason_of_end(self.rank)
+        except (ChannelClosed, MalformedMessage) as problem:
+            if not self.ended:
+                closed = isinstance(problem, ChannelClosed)
+                self.ended = self.workers.reason_of_end(self.rank) if closed else BREAKS_PROTOCOL
             raise WorkerEnded(self.ended) from None
         except BaseException as problem:
             error = problem
@@ -131,6 +138,11 @@ class WorkerConnection(Channel):
         if error is not None:
             raise error
         return result
+
+    def receive(self) -> tuple[str, Any, int | None]:
+        message = super().receive()
+        self.workers.output.copy_available(self.printed)  # before another rank goes on: lines stay in order
+        return message
 
     def is_fatal(self, error: BaseException) -> bool:
         return super().is_fatal(error) or isinstance(error, WorkerEnded)
@@ -175,46 +187,53 @@ class WorkerConnection(Channel):
 class WorkerPool:
     """The worker processes of all ranks; a rank's process is started when it is first needed.
 
-    They inherit only this process's folder, a few of its variables, and a pipe for their output.
+    They inherit only this process's folder, a few of its variables, and a pipe each for their output.
+    ``trusted`` ones can import the library: they run its own answers.
     """
 
-    def __init__(self, settings: WorkerSettings):
-        self.settings, self.lock = settings, threading.Lock()
+    def __init__(self, mebibytes: int, seconds: float, imports: StarterImports, *, trusted: bool = False):
+        self.imports, self.seconds, self.lock = imports, seconds, threading.Lock()
+        settings = WorkerSettings(
+            mebibytes,
+            seconds,
+            [*ALLOWED, *imports.modules],
+            imports.described_records(),
+            trusted,
+        )
         self.line_requests: dict[int, socket.socket] = {}
-        self.control, far = socket.socketpair()
-        arguments = [str(far.fileno()), json.dumps(asdict(settings))]
+        self.output = WorkerOutput()
+        (self.control, far), (_, output) = socket.socketpair(), self.output.open_pipe()
+        arguments = [sandbox.worker_paths(), str(far.fileno()), json.dumps(asdict(settings))]
         self.process = subprocess.Popen(
-            [*sandbox.prefix(), sys.executable, "-m", "minigrad_course.grading.worker", *arguments],
+            [*sandbox.prefix(), *sandbox.ISOLATED, START, *arguments],
             env={name: value for name, value in os.environ.items() if name in VARIABLES},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.STDOUT,
             pass_fds=[far.fileno()],
         )
         far.close()
-        assert self.process.stdout is not None
-        pipe = self.process.stdout.fileno()
-        self.echo = threading.Thread(target=copy_output, args=(pipe,), name="echo", daemon=True)
-        self.echo.start()
+        os.close(output)
 
     def start(self, rank: int, file: str) -> WorkerConnection:
         """The connection to a new process for that rank; raises WorkerEnded where there can be none."""
         (connection, far), (self.line_requests[rank], far_lines) = socket.socketpair(), socket.socketpair()
-        with far, far_lines, self.lock:
+        printed, output = self.output.open_pipe()
+        with far, far_lines, os.fdopen(output, "wb"), self.lock:
             try:
-                descriptors = [far.fileno(), far_lines.fileno()]
+                descriptors = [far.fileno(), far_lines.fileno(), output]
                 socket.send_fds(self.control, [COMMAND.pack(b"f", rank)], descriptors)
                 if len(self.control.recv(STATUS.size)) < STATUS.size:
                     raise WorkerEnded("the process that runs the submission could not be started")
             except OSError:
                 raise WorkerEnded("the process that runs the submission was ended") from None
-        return WorkerConnection(connection, rank, self, file)
+        return WorkerConnection(connection, rank, self, file, printed)
 
     def close(self) -> None:
         """End all processes; all of their output is copied by then."""
         self.control.close()
         self.process.kill()
-        self.echo.join(DRAIN_SECONDS)
+        self.output.join()
 
     def reason_of_end(self, rank: int) -> str:
         """The reason, in words, why a rank's process does not answer."""
@@ -222,8 +241,8 @@ class WorkerPool:
             self.control.sendall(COMMAND.pack(b"s", rank))
             data = self.control.recv(STATUS.size)
             if len(data) == STATUS.size and (status := STATUS.unpack(data)[0]) != ALIVE:
-                return sandbox.describe_exit(status, self.settings.seconds)
-        return "the process that runs it does not answer as it should"
+                return sandbox.describe_exit(status, self.seconds)
+        return BREAKS_PROTOCOL
 
     def current_lines(self, file: str) -> list[str]:
         """``rank 1 was at line 12`` for every rank that runs ``file``, as its own process says."""
@@ -236,13 +255,3 @@ class WorkerPool:
                 if len(answer) == STATUS.size and (line := STATUS.unpack(answer)[0]) > 0:
                     lines.append(f"rank {rank} was at line {line} of {os.path.basename(file)}")
         return lines
-
-
-def copy_output(pipe: int) -> None:
-    """Copy the pipe to this process's own output; close it after MAX_OUTPUT bytes."""
-    left = MAX_OUTPUT
-    while left > 0 and (data := os.read(pipe, min(left, 2**16))):
-        os.write(1, data)
-        left -= len(data)
-    if left == 0:
-        os.close(pipe)

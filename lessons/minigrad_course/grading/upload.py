@@ -13,7 +13,7 @@ from typing import Any
 from .assignment import FOLDER, find_assignment
 from .autograder import ASSIGNMENTS, COURSE
 from .course import Course
-from .grade import SubmissionFile, grade
+from .grade import SubmissionFile, check_inside, grade
 from .reports import as_gradescope
 
 STARTER = "submission.py"
@@ -26,7 +26,9 @@ def find_upload(folder: Path) -> SubmissionFile:
     if len(named or files) != 1:
         count = f"{len(named)} files named {STARTER}" if named else f"{len(files)} Python files"
         raise ValueError(f"there are {count} in the upload; upload one, {STARTER}")
-    return SubmissionFile.read(*named or files)
+    (file,) = named or files
+    check_inside(folder, file)
+    return SubmissionFile.read(file)
 
 
 def grade_upload(root: Path, name: str) -> dict[str, Any]:

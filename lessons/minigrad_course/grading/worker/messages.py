@@ -70,10 +70,12 @@ def read_exactly(stream: BinaryIO, count: int) -> bytes:
 # Exceptions
 
 GENERIC = (BaseException, Exception, BaseExceptionGroup, ExceptionGroup)
+# Where one of these comes through a check, a loop of the check would end as if it were done
+END_LOOPS = (StopIteration, StopAsyncIteration, GeneratorExit)
 BUILTIN_EXCEPTIONS: Mapping[str, type[BaseException]] = {
     name: kind
     for name, kind in vars(builtins).items()
-    if isinstance(kind, type) and issubclass(kind, BaseException) and kind not in GENERIC
+    if isinstance(kind, type) and issubclass(kind, BaseException) and kind not in (*GENERIC, *END_LOOPS)
 }
 
 

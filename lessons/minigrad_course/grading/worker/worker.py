@@ -1,12 +1,14 @@
-"""The processes that run a submission: ``python -m minigrad_course.grading.worker CONTROL SETTINGS``.
+"""The processes that run a submission: ``python -P -s -S -c START PATHS CONTROL SETTINGS``.
 
-The first process imports all modules that a submission may import. On the judge's commands over the socket
-CONTROL it forks one process for each rank, which enters the sandbox, loads the submission and answers the
-judge's calls. No worker knows the correct results.
+The first process imports all modules that a submission may import, from the folders PATHS. On the judge's
+commands over the socket CONTROL it forks one process for each rank, which enters the sandbox, loads the
+submission and answers the judge's calls. No worker knows the correct results, nor holds the library: the
+functions of it that a starter imports are the judge's.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -18,12 +20,10 @@ import time
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, make_dataclass
 from itertools import islice
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
-
-from backends.launch.hang_report import frames_of_threads
 
 from . import sandbox
 from .messages import ChannelClosed, MalformedMessage, encode_error
@@ -34,23 +34,52 @@ MAX_REPR = 200  # characters
 ALIVE = 1000
 EXIT_SECONDS = 2.0  # a process whose connection is closed should have ended by then
 
+START = """
+import json, sys
+sys.path += json.loads(sys.argv[1])
+from worker.worker import main
+main(*sys.argv[2:])
+"""
+
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """A process's limits, modules to import beforehand, and records: classes as ``module:name``.
+    """A process's limits, and the ``modules`` that it imports beforehand.
 
-    The submission can read the settings, so they contain no secret.
+    ``records`` are dataclasses as [module, name, [[field, default], ...]]; a field without a default stands
+    alone. A ``trusted`` worker may read and import what it likes: it runs the library's own answers. The
+    submission can read the settings, so they contain no secret.
     """
 
     mebibytes: int
     seconds: float
     modules: list[str]
-    records: list[str]
+    records: list[Any]
+    trusted: bool = False
 
     def record_classes(self) -> dict[str, type[Any]]:
-        """The records' classes by their names."""
-        pairs = (record.split(":") for record in self.records)
-        return {name: getattr(importlib.import_module(module), name) for module, name in pairs}
+        """The records' classes by their names: the library's own in a trusted worker, else their likes."""
+        return {name: self.record_class(module, name, parts) for module, name, parts in self.records}
+
+    def record_class(self, module: str, name: str, parts: list[Any]) -> type[Any]:
+        if self.trusted:
+            return getattr(importlib.import_module(module), name)
+        described = [(part[0], Any, *(field(default=value) for value in part[1:])) for part in parts]
+        record = make_dataclass(name, described, frozen=True)
+        record.__module__ = module
+        enter_name(module, name, record)
+        return record
+
+
+def enter_name(module: str, name: str, value: Any) -> None:
+    """Let ``from module import name`` find the value; other names of that module are absent."""
+    package, _, last = module.rpartition(".")
+    if module not in sys.modules:
+        sys.modules[module] = ModuleType(module)
+        vars(sys.modules[module])["__path__"] = []
+        if package:
+            enter_name(package, last, sys.modules[module])
+    vars(sys.modules[module])[name] = value
 
 
 class Worker(Channel):
@@ -62,7 +91,7 @@ class Worker(Channel):
         self.thread = threading.get_ident()
 
     def answer(self, line: int | None, action: str, *parts: Any) -> Any:
-        if action in ("load", "replace", "name", "names"):
+        if action in ("provide", "load", "replace", "name", "names"):
             return getattr(self, action)(*parts)
         number, *rest = parts
         x = self.objects.lookup(number)
@@ -74,6 +103,10 @@ class Worker(Channel):
         if action == "repr":
             return repr(x)[:MAX_REPR]
         return {"attribute": getattr, "iterator": iter}[action](x, *rest)
+
+    def provide(self, module: str, name: str, function: Any) -> None:
+        """Let the program import ``function``, which is the judge's, as the library's of that name."""
+        enter_name(module, name, function)
 
     def load(self, source: str, file: str) -> None:
         """Make the program a module, from the text that the grader read, whatever the file holds now."""
@@ -131,7 +164,8 @@ def serve_rank(connection: socket.socket, line_requests: socket.socket, settings
     with suppress(Exception):
         sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore  lines of ranks come as they are printed
     worker = Worker(connection, settings.record_classes())
-    sandbox.enter(settings.mebibytes, settings.seconds, [connection.fileno(), line_requests.fileno()])
+    descriptors = [connection.fileno(), line_requests.fileno()]
+    sandbox.enter(settings.mebibytes, settings.seconds, descriptors, reading=settings.trusted)
     arguments = (line_requests, worker, threading.get_ident())
     threading.Thread(target=report_lines, args=arguments, daemon=True).start()
     with suppress(ChannelClosed, MalformedMessage):
@@ -153,12 +187,33 @@ def report_lines(line_requests: socket.socket, worker: Worker, thread: int) -> N
             line_requests.sendall(STATUS.pack(line or 0))
 
 
-def main(control: socket.socket, settings: WorkerSettings) -> NoReturn:
-    """Fork for each ``f`` that comes with two sockets; answer each ``s`` with a rank's exit status."""
+def frames_of_threads() -> dict[int, FrameType]:
+    """``sys._current_frames()``, while no garbage is collected.
+
+    In Python 3.11 that call waits for itself for ever where garbage is collected in it (CPython's issue
+    106883).
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if collects:
+            gc.enable()
+
+
+def main(descriptor: str, text: str) -> NoReturn:
+    """Import the modules; then fork a process for each rank that the judge asks for."""
+    control, settings = socket.socket(fileno=int(descriptor)), WorkerSettings(**json.loads(text))
     sandbox.preload(settings.modules)
+    serve_judge(control, settings)
+
+
+def serve_judge(control: socket.socket, settings: WorkerSettings) -> NoReturn:
+    """Fork for each ``f``, with two sockets and a pipe; answer each ``s`` with a rank's exit status."""
     children: dict[int, int] = {}
     while True:
-        data, descriptors, *_ = socket.recv_fds(control, COMMAND.size, 2)
+        data, descriptors, *_ = socket.recv_fds(control, COMMAND.size, 3)
         if len(data) < COMMAND.size:
             os._exit(0)
         command, rank = COMMAND.unpack(data)
@@ -166,8 +221,10 @@ def main(control: socket.socket, settings: WorkerSettings) -> NoReturn:
             pid = os.fork()
             if pid == 0:
                 control.close()
-                connection, line_requests = (socket.socket(fileno=descriptor) for descriptor in descriptors)
-                serve_rank(connection, line_requests, settings)
+                connection, line_requests, output = descriptors
+                for descriptor in (1, 2):
+                    os.dup2(output, descriptor)
+                serve_rank(socket.socket(fileno=connection), socket.socket(fileno=line_requests), settings)
             children[rank] = pid
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -175,15 +232,12 @@ def main(control: socket.socket, settings: WorkerSettings) -> NoReturn:
 
 
 def exit_status(pid: int) -> int:
-    """The process's exit status, negative for a signal; ALIVE where it has not ended."""
+    """The process's exit status, negative for a signal; ALIVE where it runs, or was asked for before."""
     deadline = time.monotonic() + EXIT_SECONDS
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.01)
+    with suppress(ChildProcessError):
+        while time.monotonic() < deadline:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.01)
     return ALIVE
-
-
-if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])), WorkerSettings(**json.loads(sys.argv[2])))

@@ -11,107 +11,114 @@ import socket
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
-from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from .messages import MAX_BYTES, ChannelClosed, MalformedMessage, decode_errors, pack, read, to_json
-from .restricted_comm import RestrictedObject
+from .restricted_object import RestrictedObject
 from .shared_arrays import DTYPE, SharedArrays
 
 BATCH = 32  # items of an iterator that one call fetches
 MAX_DEPTH = 50
+MAX_CLASSES = 1000
 
 
 class RemoteObject:
-    """An object of the other side. Its class has the name of the object's own class."""
+    """An object of the other side. Its class has the name of the object's own class.
 
-    def __init__(self, channel: Channel, number: int):
-        self._channel, self._number, self._count = channel, number, 0
+    No attribute of it leads to the channel: a submission holds such objects.
+    """
 
-    def __del__(self) -> None:
-        self._channel.objects.unused.append([self._number, self._count])
+    __slots__ = ("__weakref__", "_count", "_number")
 
-    def number_for(self, channel: Channel) -> int:
-        """Its number on the side that owns it."""
-        if self._channel is not channel:
-            raise TypeError("an object of one rank's program cannot go to another's")
-        return self._number
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Python and NumPy look these up on their own
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return self._channel.request("attribute", self._number, name)
-
-    def __repr__(self) -> str:
-        return str(self._channel.request("repr", self._number))
+    def __init__(self, number: int):
+        self._number, self._count = number, 0
 
 
-class RemoteFunction(RemoteObject):
-    """A callable object of the other side."""
-
-    def __call__(self, *arguments: Any, **settings: Any) -> Any:
-        return self._channel.request("call", self._number, arguments, settings)
+Request = Callable[..., Any]
 
 
-class RemoteIterable(RemoteObject):
-    """An iterable object of the other side; one call fetches several items."""
+def remote_classes(request: Request, unused: list[list[int]]) -> dict[str, type[RemoteObject]]:
+    """The classes of one channel's remote objects, by kind of reference.
 
-    def __iter__(self) -> Iterator[Any]:
-        iterator = self._channel.request("iterator", self._number)
-        while True:
-            items, reraise = self._channel.request("items", iterator._number, BATCH)
-            yield from items
-            if isinstance(reraise, RemoteFunction):
-                reraise()  # the error that ended the items
-            if len(items) < BATCH:
-                return
+    Their methods call ``request``; an object that is deleted is entered in ``unused``.
+    """
+
+    class Remote(RemoteObject):
+        __slots__ = ()
+
+        def __del__(self) -> None:
+            unused.append([self._number, self._count])
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("__"):  # Python and NumPy look these up on their own
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return request("attribute", self._number, name)
+
+        def __repr__(self) -> str:
+            return str(request("repr", self._number))
+
+    class RemoteFunction(Remote):
+        """A callable object of the other side."""
+
+        __slots__ = ()
+
+        def __call__(self, *arguments: Any, **settings: Any) -> Any:
+            return request("call", self._number, arguments, settings)
+
+    class RemoteIterable(Remote):
+        """An iterable object of the other side; one call fetches several items."""
+
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[Any]:
+            iterator = request("iterator", self._number)
+            while True:
+                items, reraise = request("items", iterator._number, BATCH)
+                yield from items
+                if isinstance(reraise, RemoteFunction):
+                    reraise()  # the error that ended the items
+                if len(items) < BATCH:
+                    return
+
+    return {"object": Remote, "function": RemoteFunction, "iterable": RemoteIterable}
 
 
-class RemoteRestricted(RemoteObject):
-    """A RestrictedObject of the judge; the worker knows its names."""
+def restricted_members(
+    request: Request, name: str, constants: dict[str, int], methods: list[str], properties: list[str]
+) -> dict[str, Any]:
+    """The members of the class of a RestrictedObject of the other side: what it has, and no more."""
+    names = [*constants, *methods, *properties]
+    if not all(n.isidentifier() and not n.startswith("_") for n in names):
+        raise MalformedMessage("a name that is not offered")
 
-    def _describe(
-        self, name: str, constants: dict[str, int], methods: list[str], properties: list[str]
-    ) -> RemoteRestricted:
-        self._names = name, constants, methods, properties
-        return self
+    def method(called: str) -> Any:
+        return lambda self, /, *parts, **settings: request("method", self._number, called, parts, settings)
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            return super().__getattr__("__" + name)
-        owner, constants, methods, properties = self._names
-        calls = {method: partial(self._call, method) for method in methods}
-        requests = {p: partial(self._channel.request, "attribute", self._number, p) for p in properties}
-        return getattr(RestrictedObject(owner, constants, calls, requests), name)
+    def getter(read: str) -> Any:
+        return property(lambda self: request("attribute", self._number, read))
 
-    def _call(self, name: str, /, *arguments: Any, **settings: Any) -> Any:
-        return self._channel.request("method", self._number, name, arguments, settings)
+    offered = {**constants, **{n: method(n) for n in methods}, **{n: getter(n) for n in properties}}
 
+    def refuse(self: Any, absent: str) -> Any:
+        raise AttributeError(f"{name} has no {absent} here, only {', '.join(names)}")
 
-KINDS = {
-    "object": RemoteObject,
-    "function": RemoteFunction,
-    "iterable": RemoteIterable,
-    "restricted": RemoteRestricted,
-}
-
-
-@lru_cache(maxsize=1000)
-def proxy_class(name: str, kind: str) -> type[RemoteObject]:
-    return type(name, (KINDS[kind],), {})
+    own = {"charge_reduction": RestrictedObject.charge_reduction, "__getattr__": refuse}
+    return {**own, **offered, "__slots__": ()}
 
 
 class ObjectTable:
     """The objects that the other side may name by number, and this side's RemoteObjects."""
 
     def __init__(self, channel: Channel):
-        self.channel, self.next = channel, 0
+        self.request, self.next = channel.request, 0
         self.exports: dict[int, list[Any]] = {}  # the object, and how often it was sent
         self.numbers: dict[int, int] = {}  # by the object's id
         self.proxies: weakref.WeakValueDictionary[int, RemoteObject] = weakref.WeakValueDictionary()
         self.unused: list[list[int]] = []  # proxies that were deleted; the other side does not know it yet
+        self.kinds = remote_classes(channel.request, self.unused)
+        self.classes: dict[tuple[str, str], type[RemoteObject]] = {}
 
     def export(self, x: Any) -> int:
         """The number by which the other side may name the object."""
@@ -128,15 +135,36 @@ class ObjectTable:
             raise MalformedMessage(f"no object has the number {number!r:.20}")
         return self.exports[number][0]
 
+    def number_for(self, x: RemoteObject) -> int:
+        """The object's number on the side that owns it; TypeError where that is another channel's."""
+        if self.proxies.get(x._number) is not x:
+            raise TypeError("an object of one rank's program cannot go to another's")
+        return x._number
+
     def proxy(self, number: Any, name: Any, kind: Any) -> RemoteObject:
         """The other side's object ``number``, an instance of a class ``name``."""
-        if type(number) is not int or type(name) is not str or kind not in KINDS:
+        if type(name) is not str or kind not in self.kinds:
+            raise MalformedMessage("a reference to nothing")
+        name = name if name.isidentifier() and len(name) < 100 else "object"
+        if (name, kind) not in self.classes:
+            if len(self.classes) > MAX_CLASSES:
+                self.classes.clear()
+            self.classes[name, kind] = type(name, (self.kinds[kind],), {"__slots__": ()})
+        return self.instance(number, lambda: self.classes[name, kind])
+
+    def restricted(self, number: Any, name: Any, *names: Any) -> RemoteObject:
+        """The other side's RestrictedObject ``number``: its constants, methods and properties."""
+        bases = (self.kinds["object"],)
+        return self.instance(
+            number, lambda: type(name, bases, restricted_members(self.request, name, *names))
+        )
+
+    def instance(self, number: Any, remote_class: Callable[[], Any]) -> RemoteObject:
+        if type(number) is not int:
             raise MalformedMessage("a reference to nothing")
         proxy = self.proxies.get(number)
         if proxy is None:
-            valid = name.isidentifier() and len(name) < 100
-            proxy = proxy_class(name if valid else "object", kind)(self.channel, number)
-            self.proxies[number] = proxy
+            proxy = self.proxies[number] = remote_class()(number)
         proxy._count += 1
         return proxy
 
@@ -196,7 +224,7 @@ class Serializer:
             names = [[*pair] for pair in x.constants.items()], [*x.methods], [*x.properties]
             return ["restricted", self.objects.export(x), x.name, *names]
         if isinstance(x, RemoteObject):
-            return ["own", x.number_for(self.objects.channel)]
+            return ["own", self.objects.number_for(x)]
         return self.encode_rare(x, depth + 1)
 
     def encode_rare(self, x: Any, depth: int) -> Any:
@@ -207,13 +235,15 @@ class Serializer:
             return ["b", x.hex()] if kind is bytes else ["c", x.real, x.imag]
         if isinstance(x, np.dtype) and DTYPE.fullmatch(x.str):
             return ["dtype", x.str]
+        if isinstance(x, np.ufunc) and vars(np).get(x.__name__) is x:
+            return ["ufunc", x.__name__]
         if self.records.get(kind.__name__) is kind:
             values = (self.encode(getattr(x, field.name), depth) for field in fields(kind))
             return ["record", kind.__name__, *values]
         if isinstance(x, dict):
             return ["d", *([self.encode(key, depth), self.encode(x[key], depth)] for key in x)]
         if isinstance(x, RemoteSequence) and x.origin is not None:
-            return ["own", x.origin.number_for(self.objects.channel)]
+            return ["own", self.objects.number_for(x.origin)]
         if isinstance(x, tuple | list):
             items = [self.encode(item, depth) for item in x]
             return ["of", "t" if isinstance(x, tuple) else "l", self.reference(x, "object"), *items]
@@ -235,11 +265,6 @@ class Serializer:
             return x
         kind, *parts = x
         return self.DECODERS[kind](self, *parts)
-
-    def restricted(self, number: Any, name: Any, constants: Any, methods: Any, properties: Any) -> Any:
-        proxy = self.objects.proxy(number, name, "restricted")
-        assert isinstance(proxy, RemoteRestricted)
-        return proxy._describe(name, dict(constants), methods, properties)
 
     def subclass(self, kind: Any, reference: Any, *items: Any) -> Any:
         plain = {"t": tuple, "l": list}[kind]
@@ -276,11 +301,14 @@ class Serializer:
         "c": lambda self, real, imag: complex(real, imag),
         "slice": lambda self, *parts: slice(*map(self.decode, parts)),
         "dtype": lambda self, text: decode_dtype(text),
+        "ufunc": lambda self, name: decode_ufunc(name),
         "record": lambda self, name, *parts: self.records[name](*map(self.decode, parts)),
         "of": subclass,
         "objects": object_array,
         "r": lambda self, *reference: self.objects.proxy(*reference),
-        "restricted": restricted,
+        "restricted": lambda self, number, name, constants, *names: self.objects.restricted(
+            number, name, dict(constants), *names
+        ),
         "own": lambda self, number: self.objects.lookup(number),
     }
 
@@ -289,6 +317,13 @@ def decode_dtype(dtype: Any) -> np.dtype[Any]:
     if not DTYPE.fullmatch(dtype):
         raise MalformedMessage("no dtype")
     return np.dtype(dtype)
+
+
+def decode_ufunc(name: Any) -> np.ufunc:
+    function = vars(np).get(name)
+    if not isinstance(function, np.ufunc):
+        raise MalformedMessage("no function of NumPy's")
+    return function
 
 
 class Channel:
