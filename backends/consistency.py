@@ -6,13 +6,15 @@ Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``na
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from minigrad.device import Array, array_module, unflatten
+from minigrad.data import Batch
+from minigrad.device import Array, array_module, to_host, unflatten
 from minigrad.module import Module
 from minigrad.nn import BatchNorm, Dropout
 from minigrad.tensor import Parameter
@@ -73,6 +75,30 @@ def check_same_on_all_ranks(comm: Communicator, model: Module, settings: dict[st
                 f"rank 0 and rank {rank} built the same parameters in another order; "
                 "build the same model on every rank"
             )
+
+
+def checksum_of(batch: Batch) -> int:
+    """A number of 32 bits that tells batches apart, by their bytes."""
+    checksum = 0
+    for array in (batch.x, batch.y):
+        checksum = zlib.crc32(to_host(array).tobytes(), checksum)
+    return checksum
+
+
+def check_same_batch(comm: Communicator, batch: Batch) -> None:
+    """Raise ValueError, on every rank, unless all were given the same batch; an all-gather of a number."""
+    first, *others = (int(checksum) for checksum in allgather(comm, np.array(checksum_of(batch))))
+    for rank, checksum in enumerate(others, 1):
+        if checksum != first:
+            raise other_batch_error(rank)
+
+
+def other_batch_error(rank: int) -> ValueError:
+    """The error of all ranks where this one was given another batch than rank 0."""
+    return ValueError(
+        f"rank {rank} was given another batch than rank 0; pass the whole batch, the same on every rank, of "
+        "which the backend takes each rank's share"
+    )
 
 
 def differences(first: dict[str, Any], other: dict[str, Any], absent: str) -> list[tuple[str, Any, Any]]:

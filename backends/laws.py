@@ -13,7 +13,7 @@ from minigrad.backend import Backend, Loss, Serial
 from minigrad.data import Batch
 from minigrad.device import Array, to_device, to_host, use_gpu_of
 from minigrad.module import Module
-from minigrad.optim import Optimizer
+from minigrad.optim import Optimizer, ParametersElsewhere
 from minigrad.tape import Tape
 from minigrad.tensor import Parameter, Tensor
 from minigrad.testing import DEVICE, on_device, shares_memory
@@ -68,6 +68,7 @@ def differences_from_serial(
     oracle: Build | None = None,
     zero_every: int = 1,
     update_every: int = 1,
+    left_out: int = 0,
 ) -> list[Difference]:
     """Train on ``batches`` twice, by ``strategy`` and serially, and compare on every rank after each step.
 
@@ -79,6 +80,7 @@ def differences_from_serial(
     others an empty list. ``oracle`` builds the serial model if it differs. Gradients are set to None before
     every ``zero_every``-th step, and applied after every ``update_every``-th. Models and batches are moved to
     ``device``, by default the one named in MINIGRAD_DEVICE; of several GPUs each rank takes its own.
+    The optimizers have the parameters in an order drawn with ``seed``, without the first ``left_out`` ones.
     """
     if device == "cupy":
         use_gpu_of(comm.local_rank)
@@ -89,9 +91,10 @@ def differences_from_serial(
     # Every rank trains the parameters of rank 0, whatever its own are.
     own = build(np.random.default_rng(seed + comm.rank)).to(dtype=dtype, device=device)
     model = backend.place(own)
+    order = drawn_order(reference, seed, left_out)
     runs = (
-        (serial, reference, optimizer(reference.parameters())),
-        (backend, model, optimizer(model.parameters())),
+        (serial, reference, optimizer(parameters_in(order, reference))),
+        (backend, model, optimizer(parameters_in(order, model))),
     )
     worst: dict[str, tuple[float, float]] = {}
 
@@ -137,6 +140,23 @@ def differences_from_serial(
         )
         for name, r in zip(worst, by_rank.swapaxes(0, 1), strict=True)
     ]
+
+
+def drawn_order(model: Module, seed: int, left_out: int) -> list[list[str]]:
+    """All names of each parameter in an order drawn with ``seed``, but for ``left_out`` trained ones."""
+    ties = {names[0]: names for names in model.tied_parameters()}
+    named = model.named_parameters()
+    drawn = np.random.default_rng([seed, 1]).permutation(list(named.keys())).tolist()
+    trained = [name for name in drawn if named[name].requires_grad]
+    without = trained[: min(left_out, len(trained) - 1)]
+    return [ties.get(name, [name]) for name in drawn if name not in without]
+
+
+def parameters_in(order: list[list[str]], model: Module) -> list[Parameter]:
+    """The parameters that ``order`` names, in this order, as far as this rank's ``model`` has them."""
+    named = model.named_parameters()
+    mine = [name for names in order for name in names if name in named]
+    return [named[name] for name in mine] or ParametersElsewhere()
 
 
 def distances(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,50 @@ from .comm.communicator import Communicator
 class Placeholder(Module):
     """Stands for a layer that lives on another rank: keeps the names of parameters, acts as the identity."""
 
+    @property
+    def is_whole(self) -> bool:
+        return False
+
     def forward(self, x: Any) -> Any:
         return x  # not necessarily a tensor
 
     def sharded_forward(self, a: Any) -> Any:
         """The identity of sharded tensors too, between layers that are split."""
         return a
+
+
+def refuse_placed(model: Module, *kinds: type[Module]) -> None:
+    """Raise ValueError for a model that has modules of these ``kinds``, as one that was placed before."""
+    if any(isinstance(module, kinds) for module in model.modules()):
+        raise ValueError(
+            "the model was placed before, and this rank holds only its part of it; build the model anew, and "
+            "load backend.full_parameters(model) | backend.full_state(model) to go on"
+        )
+
+
+class TrainedStages:
+    """Which parameters of each of a rank's stages are trained: the messages of a pipeline depend on it."""
+
+    def __init__(self, stages: Sequence[Module]):
+        self.stages = [
+            [(name, p, p.requires_grad) for name, p in stage.named_parameters().items()] for stage in stages
+        ]
+
+    def check(self) -> None:
+        """Raise ValueError for a parameter that was frozen and is not, and for a stage that is frozen now."""
+        for stage in self.stages:
+            for name, parameter, trained in stage:
+                if parameter.requires_grad and not trained:
+                    raise ValueError(
+                        f"{name} was frozen when the model was placed, so gradients may not come this far; "
+                        "set requires_grad before backend.place(model)"
+                    )
+            trained = [(name, p) for name, p, trained in stage if trained]
+            if trained and not any(p.requires_grad for _, p in trained):
+                raise ValueError(
+                    f"{', '.join(name for name, _ in trained)} were trained when the model was placed, and "
+                    "now this stage has nothing to train; set requires_grad before backend.place(model)"
+                )
 
 
 def all_gather_named(comm: Communicator, values: Values) -> Values:

@@ -59,10 +59,14 @@ class Stack(Backend):
     def place(self, model: Module) -> Module:
         for member in reversed(self.members):
             model = member.place(model)
-        return model
+        return self.hold(model)
 
     def begin_step(self, model: Module) -> bool:
         return all([member.begin_step(model) for member in self.members])
+
+    def check_batch(self, batch: Batch) -> None:
+        for member in self.members:
+            member.check_batch(batch)
 
     def shard(self, batch: Batch) -> Batch:
         for member in self.members:
@@ -114,6 +118,7 @@ class Stack(Backend):
         return loss
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+        self.check_model(model)
         self.members[0].update(model, optimizer, square_norms or self.global_square_norms)
 
     def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
@@ -168,6 +173,7 @@ class Stack(Backend):
 
     def close(self) -> None:
         """Close the members, innermost first."""
+        super().close()
         for member in reversed(self.members):
             member.close()
 

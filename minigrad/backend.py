@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
+from . import ops
 from .data import Batch, shares
 from .declaration import Declaration
 from .device import Array, array_module, on_gpu, to_host
 from .forward_pass import ForwardPass
+from .mean_check import MeanCheck
 from .module import Module
 from .optim import Optimizer
 from .own_state import OwnState
@@ -133,6 +135,9 @@ class Backend(Declaration, OwnState):
 
     rank, size = 0, 1
     step_number = 0  # of the next step
+    model: Module | None = None  # the one that it trains, as ``place`` returned it; Serial trains any
+    steps_of_model = 0  # that it has taken since ``place``
+    mean_check: MeanCheck | None = None  # of the first loss that parts of a batch are weighted for
     comm: Any = None  # the ranks that it works with; None where it is alone
     micro_batches = 1
     equals_serial = True  # by mathematics; False, as for averaged models: there is nothing to prove
@@ -149,8 +154,37 @@ class Backend(Declaration, OwnState):
         """Called by a Stack, before ``place``, with the strategies inside this one."""
 
     def place(self, model: Module) -> Module:
-        """This rank's part of ``model``."""
+        """This rank's part of ``model``. A strategy's own ``place`` ends with ``return self.hold(model)``."""
         return model
+
+    def hold(self, model: Module) -> Module:
+        """Note that this backend, which keeps the state of one model, trains ``model``; returns it."""
+        self.release()
+        self.model, self.steps_of_model, self.mean_check = model, 0, None
+        for parameter in model.parameters():
+            parameter.updated_by = type(self).__name__
+        return model
+
+    def release(self) -> None:
+        """Train no model any more."""
+        for parameter in [] if self.model is None else self.model.parameters():
+            parameter.updated_by = None
+        self.model = None
+
+    def check_model(self, model: Module) -> None:
+        """Raise RuntimeError for a model that was not placed, ValueError for another one than the latest."""
+        if self.model is model or type(self).place is Backend.place:
+            return
+        name = type(self).__name__
+        if self.model is None:
+            raise RuntimeError(
+                f"this {name} has no model yet; call model = backend.place(model) first (a strategy's own "
+                "place ends with return self.hold(model))"
+            )
+        raise ValueError(
+            f"this {name} trains the model that it placed last, as place returned it, and this is another "
+            "one; make a backend for each model, and go on with model = backend.place(model)"
+        )
 
     def begin_training(self, model: Module, optimizer: Optimizer, history: History) -> None:
         """Called once before the first step, with the history of the steps that were taken before.
@@ -161,6 +195,13 @@ class Backend(Declaration, OwnState):
     def begin_step(self, model: Module) -> bool:
         """Called before a step; whether this rank computes in it."""
         return True
+
+    def check_batch(self, batch: Batch) -> None:
+        """Raise ValueError, on all ranks, where those that share a batch were given different ones.
+
+        Called once, in the second step: one step alone sends what its strategy must send, and no more. Those
+        that may train on samples of their own, as averaged models, do nothing.
+        """
 
     def shard(self, batch: Batch) -> Batch:
         """This rank's part of ``batch``."""
@@ -194,21 +235,36 @@ class Backend(Declaration, OwnState):
         """Add to every parameter's ``grad`` that of the mean loss over ``batch``; return the loss.
 
         Gradients of several steps add up until ``optimizer.zero_grad()`` forgets them. ``loss_fn`` is a mean
-        over samples, or a WeightedMean.
+        over samples, or a WeightedMean; the first step in which parts of the batch are weighted raises
+        ValueError for another one (``MeanCheck``). The second step raises it where ranks that share a batch
+        were given different ones (``check_batch``). Raises RuntimeError for a model that was not placed, and
+        ValueError for another one than was placed last, and for no samples.
         """
+        self.check_model(model)
         if not len(batch):
             raise ValueError("the batch is empty; a mean over no samples has no gradient")
         batch, step = batch.whole(), self.step_number
         self.step_number += 1
         if not self.begin_step(model):
             return 0.0
+        self.steps_of_model += 1
+        if self.steps_of_model == 2:
+            self.check_batch(batch)
         with self.accumulate(model):
             mine = self.shard(batch)
+            weight = self.loss_weight(mine, batch)
             if isinstance(loss_fn, WeightedMean):
                 loss_fn = loss_fn.for_parts_of(batch.y)
-            weight, loss_fn = self.loss_weight(mine, batch), self.loss_for(model, loss_fn)
+            elif self.must_check(loss_fn, weight):
+                loss_fn = self.mean_check = MeanCheck(loss_fn)
+            loss_fn = self.loss_for(model, loss_fn)
             work = Work(model, mine, loss_fn, weight, self.on_grad, self.communicates_in_forward, step)
             return self.finish(model, self.forward_backward(work, inner))
+
+    def must_check(self, loss_fn: Loss, weight: float) -> bool:
+        """Whether parts of the batch are weighted, and no loss has been shown to be a mean over samples."""
+        splits = weight != 1 or self.micro_batches > 1
+        return splits and loss_fn is not ops.cross_entropy and not (self.mean_check and self.mean_check.done)
 
     def accumulate(self, model: Module) -> AbstractContextManager[Any]:
         """Add the gradients of a ``with`` block to those of earlier steps, which the block does not see.
@@ -222,11 +278,19 @@ class Backend(Declaration, OwnState):
         self.step_number = number
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
-        """Let the optimizer, made from ``model.parameters()``, use the gradients that ``step`` left.
+        """Let the optimizer, of all or some of ``model.parameters()``, use the gradients that ``step`` left.
 
         ``square_norms`` stands for ``global_square_norms``, where a Stack has its own.
         """
-        optimizer.step(total=partial(square_norms or self.global_square_norms, model))
+        if self.model is not None:  # a strategy with a ``step`` of its own need not hold one
+            self.check_model(model)
+        optimizer.step(total=self.total_squares(model, optimizer, square_norms))
+
+    def total_squares(
+        self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """``global_square_norms`` of rows in the order of the optimizer, which has any of the parameters."""
+        return partial(in_order_of, optimizer.parameters, model, square_norms or self.global_square_norms)
 
     def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """The serial run's sums of squares, a row for each of the model's parameters, from this rank's.
@@ -261,6 +325,7 @@ class Backend(Declaration, OwnState):
         It may be called again, or never: what a rank only drops is given back too, at the latest when the
         ranks next come together to make more of the same communicator.
         """
+        self.release()
 
     def __enter__(self) -> Self:
         return self
@@ -339,6 +404,31 @@ class Serial(Backend):
     def accumulate(self, model: Module) -> AbstractContextManager[Any]:
         """Nothing to do: backward adds to ``grad``."""
         return nullcontext()
+
+    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+        if square_norms is None:
+            optimizer.step()
+        else:  # those of the strategies inside, in a Stack
+            super().update(model, optimizer, square_norms)
+
+
+def in_order_of(
+    parameters: Sequence[Parameter], model: Module, square_norms: SquareNorms, squares: np.ndarray
+) -> np.ndarray:
+    """``square_norms`` of ``squares``, which has a row for each of ``parameters``, in their order.
+
+    Rows of the model's other parameters, and of those that only other ranks hold, stand at the end. A
+    parameter that is not the model's keeps its row.
+    """
+    rows_of = {p: i for i, p in enumerate(model.parameters())}
+    pairs = [(n, rows_of[p]) for n, p in enumerate(parameters) if p in rows_of]
+    numbers, rows = [n for n, _ in pairs], [row for _, row in pairs]
+    by_model = np.zeros((len(rows_of), 2))
+    by_model[rows] = squares[numbers]
+    totals = square_norms(model, by_model)
+    squares = squares.copy()
+    squares[numbers] = totals[rows]
+    return np.concatenate([squares, np.delete(totals, rows, axis=0)])
 
 
 @contextmanager

@@ -36,6 +36,11 @@ class Module:
         check_positions(cls.__init__, cls.__name__, len(arguments), unseen=1)
         return super().__new__(cls)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether this process holds all elements of the arrays that are this module's own."""
+        return True
+
     def forward(self, x: Any) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} needs a forward method")
 
@@ -151,12 +156,21 @@ class Module:
             parameter.grad = None
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Copies, on the host, of all parameters and state arrays by dotted name."""
+        """Copies, on the host, of all parameters and state arrays by dotted name.
+
+        Raises RuntimeError where other ranks hold a part of the model.
+        """
+        if not all(module.is_whole for module in self.modules()):
+            raise RuntimeError(
+                "this rank holds only a part of the model; take backend.full_parameters(model) | "
+                "backend.full_state(model) on every rank, the state of the whole model, or wait for "
+                "backend.finalize(model) where that makes the model whole (sharded weights)"
+            )
         values = ((name, getattr(owner, attribute)) for name, owner, attribute in self.named_arrays())
         return {name: to_host(v.data if isinstance(v, Parameter) else v).copy() for name, v in values}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Copy ``state`` into the parameters and state arrays, in place.
+        """Copy ``state`` into the parameters and state arrays, in place; of several names the first will do.
 
         Its values may be tensors of PyTorch on the CPU; the ``num_batches_tracked`` of PyTorch's batch-norms
         is left out. Raises KeyError where names are missing or unknown, ValueError where a shape differs, a
@@ -164,6 +178,8 @@ class Module:
         written because weights are sharded. The model is then unchanged.
         """
         here = {name: getattr(owner, attribute) for name, owner, attribute in self.named_arrays()}
+        ties = {name: first for first, *others in self.tied_parameters() for name in others}
+        state = {name: state[first] for name, first in ties.items() if first in state} | {**state}
         if missing := sorted(here.keys() - state.keys()):
             raise KeyError(f"the state lacks {', '.join(missing)}; it was saved from a different model")
         unknown = sorted(name for name in state.keys() - here.keys() if not is_count_of_batches(name))
@@ -179,7 +195,7 @@ class Module:
     def save(self, file: str | Path, **notes: str) -> None:
         """Write all parameters and state arrays to a safetensors file, with ``notes`` about them.
 
-        Raises OSError where the file cannot be written; it is then as it was.
+        Raises OSError where the file cannot be written; it is then as it was. Otherwise as ``state_dict``.
         """
         ModelFile(self.state_dict(), notes).write(Path(file))
 

@@ -97,8 +97,16 @@ class Optimizer:
         A rank that owns only some elements passes these as ``parts``, the same ones in the same order at
         every step, and ``total``, which sums an array over the ranks: then norms are those of whole
         parameters, while ``state`` has an entry for each part. Raises ValueError for a rate ``lr`` that is
-        negative or not finite.
+        negative or not finite; RuntimeError, without ``parts`` and ``total``, where a strategy updates one of
+        the parameters.
         """
+        if parts is None and total is np.asarray:
+            for parameter in self.parameters:
+                if parameter.updated_by is not None:
+                    raise RuntimeError(
+                        f"{parameter.updated_by} updates these parameters: call backend.update(model, "
+                        "optimizer) instead of optimizer.step(), or backend.close() before it"
+                    )
         self.apply(self.updates(parts, total))
 
     def updates(
@@ -430,7 +438,10 @@ def unique_parameters(parameters: Iterable[Parameter]) -> list[Parameter]:
         if not isinstance(parameter, Tensor):
             raise TypeError(f"{requirement}; got one of {type(parameter).__name__}")
     if not unique and not isinstance(parameters, ParametersElsewhere):
-        raise ValueError(f"{requirement}; got none, so nothing would be trained")
+        raise ValueError(
+            f"{requirement}; got none, so nothing would be trained (a rank whose layers have none passes "
+            "model.parameters() itself)"
+        )
     return unique
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -62,6 +63,16 @@ class Point(list):
     def __init__(self, callback: Callable[[], object]):
         super().__init__()
         self.callback = callback
+
+
+@contextmanager
+def without_tape() -> Iterator[None]:
+    """Inside it nothing is recorded."""
+    token = current_tape.set(None)
+    try:
+        yield
+    finally:
+        current_tape.reset(token)
 
 
 class Tape:

@@ -343,16 +343,24 @@ class Parameter(Tensor):
 
     A strategy may set ``grad_buffer`` to an array of the same shape and dtype: where the op supports it, the
     next gradient is written straight into this array, which becomes ``grad``. ``grad_buffer`` is then None
-    until it is set again.
+    until it is set again. ``updated_by`` names the strategy that updates it, from ``place`` to ``close``; an
+    optimizer then does not step by itself.
     """
 
-    __slots__ = ("grad_buffer",)
+    __slots__ = ("grad_buffer", "updated_by")
 
     def __init__(self, data: Any, requires_grad: bool = True):
         super().__init__(data, requires_grad)
         # In place updates must not reach an array that the caller still holds.
         self.data = array_module(self.data).array(self.data, order="C")
         self.grad_buffer: Array | None = None
+        self.updated_by: str | None = None
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """A copy belongs to no strategy."""
+        slots = {name: getattr(self, name) for name in (*Tensor.__slots__, *Parameter.__slots__)}
+        del slots["__weakref__"]
+        return None, slots | {"grad_buffer": None, "updated_by": None}
 
 
 def as_array(x: Any) -> Array:

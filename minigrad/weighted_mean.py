@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .device import on_gpu
+from .device import array_module, on_gpu
 from .forward_pass import check_whole_batch
 from .tensor import Tensor
 
@@ -44,6 +44,14 @@ class WeightedMean:
 
 
 def divided(total: Tensor, divisor: Any) -> Tensor:
-    """``total / divisor`` in the dtype of the total; the host waits for no GPU."""
-    with np.errstate(invalid="ignore"):
-        return total / (divisor.astype(total.dtype) if on_gpu(divisor) else float(divisor))
+    """``total / divisor`` in the dtype of the total; the host waits for no GPU.
+
+    Without anything to divide by, as where all labels are ignored, it is NaN and no gradient flows.
+    """
+    if not on_gpu(divisor):
+        divisor = float(divisor)
+        return total / divisor if divisor else total * 0.0 + np.nan
+    xp = array_module(divisor)
+    divisor = divisor.astype(total.dtype)
+    factor, absent = (divisor != 0).astype(total.dtype), xp.where(divisor != 0, 0, xp.nan).astype(total.dtype)
+    return total * factor / (divisor + (1 - factor)) + absent

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 
@@ -93,6 +93,10 @@ class Communicator(ABC):
 
         A group or background that a program only drops is freed once all ranks have dropped it.
         """
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """The communicator itself: a copied layer exchanges messages with the same ranks."""
+        return self
 
     @property
     def local_rank(self) -> int:

@@ -213,5 +213,10 @@ def array_of(row: np.ndarray, memory: np.ndarray) -> Array:
 
 
 def can_add(dtype: np.dtype) -> bool:
-    """Whether MPI has sums of such numbers."""
+    """Whether MPI has sums of such numbers; ValueError where their bytes are in another machine's order."""
+    if not dtype.isnative:
+        raise ValueError(
+            f"MPI cannot add numbers of dtype {dtype}, whose bytes are in another order than this machine's; "
+            "convert them with x.astype(x.dtype.newbyteorder('='))"
+        )
     return dtype.kind in "iufc" and dtype != np.float16

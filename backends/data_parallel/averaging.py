@@ -64,7 +64,7 @@ class ModelAveraging(AllreduceChoice, Backend):
         if self.same_start:
             broadcast_model(self.comm, model)
         self.prepare_allreduce()
-        return model
+        return self.hold(model)
 
     def shard(self, batch: Batch) -> Batch:
         """The rank-th of ``size`` consecutive shares, whose sizes differ by at most one."""

@@ -75,7 +75,6 @@ class Elastic(DataParallel):
         self.members = list(self.world.members)  # of the world, when the team was last formed
         self.trainers = list(range(self.world.size))  # the team's ranks in the world
         self.trains = True
-        self.model: Module | None = None
         self.optimizer: Optimizer | None = None
         self.history: History | None = None
         self.deaths: dict[int, int] = {}
@@ -187,7 +186,7 @@ class Elastic(DataParallel):
         self.trainers, self.trains = plan.trainers, self.world.rank in plan.trainers
         self.note_changes(plan)
         self.comm, self.rank, self.size = self.team, self.team.rank, self.team.size
-        self.buckets = []  # a message has a place for each rank
+        self.buckets, self.steps_of_model = [], 0  # a message has a place for each rank
         if self.model is not None:
             self.use_ranks(self.model)
         return True

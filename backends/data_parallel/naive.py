@@ -15,7 +15,7 @@ from minigrad.module import Module
 
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
-from ..consistency import broadcast_model
+from ..consistency import broadcast_model, check_same_batch
 
 
 class NaiveDataParallel(Backend):
@@ -32,7 +32,10 @@ class NaiveDataParallel(Backend):
     def place(self, model: Module) -> Module:
         """The whole model, with the parameters of rank 0."""
         broadcast_model(self.comm, model)
-        return model
+        return self.hold(model)
+
+    def check_batch(self, batch: Batch) -> None:
+        check_same_batch(self.comm, batch)
 
     def shard(self, batch: Batch) -> Batch:
         """The rank-th of ``size`` consecutive shares, whose sizes differ by at most one."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from functools import reduce as fold
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -151,7 +150,8 @@ class SharedMemoryDataParallel(ShardedOptimizer, SynchronousDataParallel):
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
         """Update this rank's share of the weights; return when all ranks have updated theirs."""
-        optimizer.step(self.parts(optimizer), partial(square_norms or self.global_square_norms, model))
+        self.check_model(model)
+        optimizer.step(self.parts(optimizer), self.total_squares(model, optimizer, square_norms))
         self.memory.barrier("to update")
 
     def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import numpy as np
+
 from minigrad.device import Array, array_module, to_host, unflatten
 from minigrad.module import Module
 from minigrad.tensor import Tensor
 
-from ..consistency import statistic_attributes, trained_parameters
+from ..consistency import other_batch_error, statistic_attributes, trained_parameters
+
+BACKWARDS = 64  # more than ranks run before a reduction; what is above tells batches apart
 
 
 class StepSummary:
@@ -43,7 +47,7 @@ class StepSummary:
 
     def start_again(self) -> None:
         """Forget the backwards before a reduction, and the fraction of the batch that they were over."""
-        self.batch_fraction, self.n_backwards = 0.0, 0
+        self.batch_fraction, self.n_backwards, self.batch_checksum = 0.0, 0, 0
 
     def count_backward(self, fraction: float) -> None:
         """Note that this rank runs backward over its ``fraction`` of the batch.
@@ -62,11 +66,14 @@ class StepSummary:
     def pack(self, loss: float, reached: Collection[Tensor] | None = None) -> Array:
         """This rank's vector; its counts start again.
 
-        ``reached`` are the parameters that its loss reached: by default those that have a gradient.
+        ``reached`` are the parameters that its loss reached: by default those that have a gradient. The count
+        of backwards carries as much of the batch's checksum as the dtype has digits for.
         """
-        xp, fraction, backwards = array_module(self.parameters[0].data), self.batch_fraction, self.n_backwards
+        xp, fraction = array_module(self.parameters[0].data), self.batch_fraction
+        digits = np.finfo(self.parameters[0].dtype).nmant + 1
+        count = self.n_backwards + BACKWARDS * (self.batch_checksum % ((1 << min(digits, 32)) // BACKWARDS))
         self.start_again()
-        counts = [float(backwards * (rank == self.rank)) for rank in range(self.size)]
+        counts = [float(count * (rank == self.rank)) for rank in range(self.size)]
         flags = [float(p.grad is not None if reached is None else p in reached) for p in self.parameters]
         figures = xp.asarray([loss, fraction, *counts, *flags], dtype=self.parameters[0].dtype)
         return xp.concatenate([figures, *(fraction * s.reshape(-1) for s in self.statistics())])
@@ -74,17 +81,21 @@ class StepSummary:
     def unpack(self, total: Array) -> tuple[float, list[bool]]:
         """The loss of the batch, and whether any rank's loss reached each parameter; sets the statistics.
 
-        Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
+        Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times, and
+        ValueError where they were given different batches.
         """
         start = 2 + self.size
         figures = to_host(total[: start + len(self.parameters)]).tolist()  # one copy from a GPU for all
         loss, fraction, *counts = figures[:start]
-        for rank, count in enumerate(map(round, counts)):
-            if count != round(counts[0]):
+        first, *others = (divmod(round(count), BACKWARDS) for count in counts)
+        for rank, (checksum, count) in enumerate(others, 1):
+            if count != first[1]:
                 raise RuntimeError(
-                    f"rank 0 ran backward {counts[0]:.0f} times before this reduction, rank {rank} {count} "
+                    f"rank 0 ran backward {first[1]} times before this reduction, rank {rank} {count} "
                     "times; every rank must take the same steps, also without samples"
                 )
+            if checksum != first[0]:
+                raise other_batch_error(rank)
         reached = [*map(bool, figures[start:])]
         sums = unflatten(total[start + len(self.parameters) :], self.statistics())
         for (owner, attribute), weighted_sum in zip(self.attributes, sums, strict=True):

@@ -15,7 +15,12 @@ from minigrad.module import Module
 from minigrad.tensor import Tensor
 
 from ..comm.communicator import Communicator
-from ..consistency import broadcast_model, check_same_on_all_ranks, synchronize_batch_norms
+from ..consistency import (
+    broadcast_model,
+    check_same_on_all_ranks,
+    checksum_of,
+    synchronize_batch_norms,
+)
 from .step_summary import StepSummary
 
 SYNCHRONIZED = {"ranks": False, "synchronized": True}
@@ -47,7 +52,7 @@ class SynchronousDataParallel(Backend):
         broadcast_model(self.comm, model)
         self.use_ranks(model)
         self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}
-        return model
+        return self.hold(model)
 
     def use_ranks(self, model: Module) -> None:
         """Prepare the exchange of gradients and statistics among the ranks of ``comm``."""
@@ -60,6 +65,10 @@ class SynchronousDataParallel(Backend):
         if self.step_summary is None:
             raise RuntimeError("this backend has no model yet; call model = backend.place(model) first")
         return self.step_summary
+
+    def check_batch(self, batch: Batch) -> None:
+        """Here no message is added: the checksum travels in the summary of the step."""
+        self.summary.batch_checksum = checksum_of(batch)
 
     def shard(self, batch: Batch) -> Batch:
         """The rank-th of ``size`` consecutive shares, whose sizes differ by at most one."""
@@ -74,6 +83,7 @@ class SynchronousDataParallel(Backend):
 
     def close(self) -> None:
         """Free what was placed; gradients that are views of a message are copied."""
+        super().close()
         for parameter in [] if self.step_summary is None else self.step_summary.parameters:
             parameter.grad_buffer = None
             if parameter.grad is not None:

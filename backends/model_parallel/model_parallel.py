@@ -14,6 +14,7 @@ import numpy as np
 
 from minigrad import nn
 from minigrad.backend import Backend, Loss, Values, at_least_one
+from minigrad.data import Batch
 from minigrad.device import array_module, unflatten
 from minigrad.forward_pass import current_path
 from minigrad.module import Module, Sequential, evaluation_mode
@@ -21,8 +22,8 @@ from minigrad.tensor import Tensor
 
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
-from ..consistency import broadcast_model, check_same_on_all_ranks
-from ..placement import shards_of
+from ..consistency import broadcast_model, check_same_batch, check_same_on_all_ranks
+from ..placement import Placeholder, refuse_placed, shards_of
 from .class_parallel import ClassLinear, class_parallel_loss
 from .layer import ShardedLayer
 from .plan import ELEMENTWISE, PASS_THROUGH, SPLITS, Plan, check_plan, default_plan, lookup, no_samples
@@ -67,6 +68,7 @@ class ModelParallel(Backend):
 
         Raises ValueError if ranks have different models or plans, or if the plan does not fit the model.
         """
+        refuse_placed(model, ShardedLayer, Placeholder)
         check_same_on_all_ranks(self.comm, model, {**self.settings(), "plan": self.requested_plan})
         if self.requested_plan is None:
             self.plan = default_plan(model, self.size, self.batch_size, self.sample)
@@ -79,7 +81,7 @@ class ModelParallel(Backend):
             self.replace_inside(model)
         layers = [layer for layer in model.modules() if isinstance(layer, ShardedLayer)]
         self.partial = {parameter: comm for layer in layers for parameter, comm in layer.partial.items()}
-        return model
+        return self.hold(model)
 
     def chosen(self) -> dict[str, Any]:
         return {"plan": self.plan}
@@ -144,6 +146,9 @@ class ModelParallel(Backend):
             self.tilings[kind] = tiling_of(kind, self.comm)
         return self.tilings[kind]
 
+    def check_batch(self, batch: Batch) -> None:
+        check_same_batch(self.comm, batch)
+
     def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
         """Where each rank has some of the classes, ``loss_fn`` without gathering them."""
         heads = [m for _, m in model.named_modules() if isinstance(m, ClassLinear) and m.training]
@@ -175,6 +180,7 @@ class ModelParallel(Backend):
 
     def close(self) -> None:
         """Drop the groups of ranks; the layers still need them to compute, and free them in the end."""
+        super().close()
         self.tilings, self.partial = {}, {}
 
     def unshard_values(self, model: Module, values: Values) -> Values:

@@ -163,6 +163,7 @@ class AsynchronousPipeline(LayerWise):
 
         Raises ValueError for clipping by the joint norm where stages apply different batches' gradients.
         """
+        self.check_model(model)
         if optimizer.limit is not None and self.size > 1 and not self.rule.same_step:
             raise ValueError(
                 f"{self.versions} applies a batch's gradient stage by stage, at different times, so its "
@@ -216,6 +217,7 @@ class AsynchronousPipeline(LayerWise):
 
     def close(self) -> None:
         """Drop the batches in flight, unless ``finalize`` has applied their gradients."""
+        super().close()
         self.end()
 
     def begin(self, model: Module) -> AsynchronousEngine:

@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 
 from minigrad.backend import Backend, Loss, Values, at_least_one
+from minigrad.data import Batch
 from minigrad.module import Module, Sequential
 from minigrad.tensor import Tensor
 
 from ..comm import differentiable
 from ..comm.collectives import allgather, broadcast
 from ..comm.communicator import Communicator
-from ..consistency import broadcast_model, check_same_on_all_ranks
+from ..consistency import broadcast_model, check_same_batch, check_same_on_all_ranks
 from ..partition import bounds_by_bytes, check_bounds
-from ..placement import Placeholder, all_gather_named
+from ..placement import Placeholder, TrainedStages, all_gather_named, refuse_placed
 
 
 class LayerWise(Backend):
@@ -44,6 +45,7 @@ class LayerWise(Backend):
         Raises ValueError where ranks have different models, bounds do not fit, or there are more ranks than
         layers that are trained.
         """
+        refuse_placed(model, Stage, Placeholder)
         if not isinstance(model, Sequential):
             raise ValueError(
                 f"layers can be given to ranks where a model is a Sequential, not {type(model).__name__}; "
@@ -58,10 +60,18 @@ class LayerWise(Backend):
         for i in range(len(model.layers)):
             if not self.bounds[self.rank] <= i < self.bounds[self.rank + 1]:
                 model.layers[i] = Placeholder()
-        return Stage(model, self.comm)
+        self.trained = TrainedStages([model])
+        return self.hold(Stage(model, self.comm))
 
     def chosen(self) -> dict[str, Any]:
         return {"bounds": list(self.bounds or ()), "micro": self.micro_batches}
+
+    def begin_step(self, model: Module) -> bool:
+        self.trained.check()
+        return True
+
+    def check_batch(self, batch: Batch) -> None:
+        check_same_batch(self.comm, batch)
 
     def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
         """Only the last rank has a loss; the others go back from the token of their send."""

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.backend import Backend, ForwardBackward, Values, Work, at_least_one, forward_backward_pass
+from minigrad.data import Batch
 from minigrad.device import array_module
 from minigrad.module import Module, Sequential
 from minigrad.optim import ParametersElsewhere
@@ -19,9 +20,9 @@ from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import allgather, allreduce, broadcast
 from ..comm.communicator import Communicator
-from ..consistency import broadcast_model, check_same_on_all_ranks
+from ..consistency import broadcast_model, check_same_batch, check_same_on_all_ranks
 from ..partition import bounds_by_bytes, bounds_by_time, check_bounds
-from ..placement import all_gather_named, shards_of
+from ..placement import Placeholder, TrainedStages, all_gather_named, refuse_placed, shards_of
 from .engine import Engine
 from .p2p import PipelineComm
 from .schedule import Order, Schedule
@@ -79,6 +80,7 @@ class Pipeline(Backend):
         Raises ValueError where ranks have different models or settings, there are more stages than layers,
         bounds do not fit, or a schedule with copies of layers meets running statistics.
         """
+        refuse_placed(model, Staged, Placeholder)
         if not isinstance(model, Sequential):
             raise ValueError(
                 f"only a Sequential can be cut into stages, not {type(model).__name__}, whose layers may "
@@ -110,8 +112,9 @@ class Pipeline(Backend):
         shared = tuple(by_name[name] for name in several if name in mine and by_name[name].requires_grad)
         p2p = PipelineComm(self.comm, self.table, self.stage_map.first)
         self.engine = Engine(p2p, chunks, shared, self.recompute)
+        self.trained = TrainedStages([*chunks.values()])
         model.layers = keep_only(model, self.stage_map.layers_on[self.rank]).layers  # pyright: ignore
-        return Staged(model, self.engine)
+        return self.hold(Staged(model, self.engine))
 
     def chosen(self) -> dict[str, Any]:
         return {"bounds": list(self.bounds)}
@@ -131,11 +134,15 @@ class Pipeline(Backend):
         rows = -(-self.batch_size // self.micro_batches)
         return bounds_by_time(self.agree_on, model, self.table.stages, (rows, *self.sample))
 
+    def check_batch(self, batch: Batch) -> None:
+        check_same_batch(self.comm, batch)
+
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
         """Run all micro-batches as the schedule says; returns the weighted losses that this rank computes.
 
         The engine runs the passes, not ``inner``: forward and backward of one micro-batch are instructions.
         """
+        self.trained.check()
         losses = self.engine.step(work.split(self.micro_batches), work.on_grad)
         return sum(losses[i] for i in sorted(losses))
 
@@ -159,6 +166,7 @@ class Pipeline(Backend):
 
     def close(self) -> None:
         """Free the groups of ranks that hold the same parameters."""
+        super().close()
         for group, _ in self.groups:
             group.close()
         self.groups = []

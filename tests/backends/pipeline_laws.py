@@ -91,6 +91,7 @@ def trains(
     bound: float | None = None,
     pipeline: Any = Pipeline,
     how: dict[str, Any] | None = None,
+    left_out: int = 0,
     **settings: Any,
 ) -> None:
     """A pipeline leaves what ``Serial`` leaves, on every rank after every step."""
@@ -107,6 +108,7 @@ def trains(
             optimizer=OPTIMIZERS[optimizer],
             serial=serial or Serial(micros),
             bound=bound,
+            left_out=left_out,
         )
 
     run_ranks(ranks, work, **(how or {}))

@@ -91,6 +91,7 @@ def law(
     optimizer: str = "momentum",
     dtype: type = np.float64,
     how: dict[str, Any] | None = None,
+    left_out: int = 0,
     **settings: Any,
 ):
     """Train on batches of ``sizes`` by ``strategy(comm, **settings)``, and hold it to the serial run."""
@@ -105,6 +106,7 @@ def law(
             batches,
             dtype=dtype,
             optimizer=OPTIMIZERS[optimizer],
+            left_out=left_out,
         )
 
     run_ranks(ranks, train, **(how or {}))

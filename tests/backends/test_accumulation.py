@@ -136,6 +136,8 @@ def cases(optimizers):
         "optimizer": st.sampled_from(optimizers),
         "zero_every": st.integers(2, 4),
         "update_every": st.integers(1, 3),
+        "left_out": st.integers(0, 3),
+        "seed": st.integers(0, 9),
     }
 
 
@@ -147,6 +149,13 @@ def test_samples_are_shared(name, ranks, case):
     if name == "one-node" and case["optimizer"] == "clipped":
         case["update_every"] = case["zero_every"]  # a rank's own gradient is not clipped
     adds_up(DATA[name], 1 if name in ALONE else ranks, sharded_nets.Odd, batches, **case)
+
+
+@pytest.mark.parametrize("name", sorted(DATA.keys() - {*ALONE, "micro-batches", "sharded 3, overlap"}))
+def test_a_parameter_that_only_some_steps_reach_keeps_its_gradient(name):
+    for ranks in (1, 3):
+        batches = sharded_nets.batches_of([5, 4, 6, 3])
+        adds_up(DATA[name], ranks, sharded_nets.Alternating, batches, zero_every=4, update_every=2)
 
 
 @pytest.mark.parametrize("name", SPLIT)
@@ -246,18 +255,3 @@ def test_a_pipeline_without_a_flush_refuses_a_step_without_an_update():
 def test_every_strategy_is_here():
     names = {*DATA, *SPLIT, "server", "sharded", "pipedream", "naive"}  # naive: in test_naive
     assert set(strategy_names()) <= names
-
-
-def test_what_is_sharded_is_not_silently_left_to_the_optimizer():
-    """``optimizer.step()`` instead of ``backend.update`` does not pretend to have trained."""
-
-    def work(comm):
-        backend = Sharded(comm, stage=2)
-        model = backend.place(sharded_nets.convolutional(np.random.default_rng(0)))
-        method = optim.SGD(model.parameters(), 0.1)
-        (batch,) = sharded_nets.batches_of([6])
-        backend.step(model, batch, ops.cross_entropy)
-        method.step()
-        return float(backend.step(model, batch, ops.cross_entropy))
-
-    assert all(np.isnan(loss) for loss in run_ranks(2, work))

@@ -13,7 +13,7 @@ from backends.comm.trace import Traced
 from backends.comm.virtual import Link, VirtualCluster
 from backends.laws import bound_for
 from backends.model_parallel.model_parallel import ModelParallel
-from backends.pipeline.asynchronous import AsynchronousPipeline
+from backends.pipeline.asynchronous import LOSS_TAG, AsynchronousPipeline
 from backends.pipeline.layer_wise import LayerWise
 from backends.stack import Stack
 from minigrad import nn, ops, optim
@@ -260,9 +260,7 @@ def test_one_activation_and_one_gradient_for_each_boundary_and_micro_batch(versi
             if span.what in ("send", "start_send"):
                 messages, nbytes = sent.get((span.tag, span.peer), (0, 0))
                 sent[span.tag, span.peer] = messages + 1, nbytes + span.bytes
-        losses = {
-            peer: counts for (tag, peer), counts in sent.items() if tag not in (Tag.FORWARD, Tag.GRADIENT)
-        }
+        losses = {peer: counts for (tag, peer), counts in sent.items() if tag == LOSS_TAG}
         m = backend.micro_batches
         forward = {(Tag.FORWARD, s + 1): (steps * m, steps * 5 * 8 * width[s + 1])} if s < ranks - 1 else {}
         back = {(Tag.GRADIENT, s - 1): (steps * m, steps * 5 * 8 * width[s])} if s else {}

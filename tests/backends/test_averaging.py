@@ -187,7 +187,7 @@ class AveragesBeforeTheUpdate(LocalSGD):
     def update(self, model, optimizer, square_norms=None):
         if self.updates + 1 == self.period:
             self.combine(model)
-            optimizer.step()
+            optimizer.step(total=self.total_squares(model, optimizer))
         else:
             super().update(model, optimizer, square_norms)
 

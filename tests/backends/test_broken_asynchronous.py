@@ -44,7 +44,7 @@ class UpdatesDuringWarmUp(AsynchronousPipeline):
         if self.ready is None:
             for parameter in model.parameters():
                 parameter.grad = np.zeros_like(parameter.data)
-            optimizer.step()
+            optimizer.step(total=self.total_squares(model, optimizer))
         super().update(model, optimizer, square_norms)
 
 

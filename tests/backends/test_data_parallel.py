@@ -172,10 +172,10 @@ def test_the_difference_names_the_rank_that_is_wrong():
 
 
 def test_an_empty_batch_is_refused():
+    def work(comm):
+        backend = DataParallel(comm)
+        model = backend.place(Forked(np.random.default_rng(0)))
+        backend.step(model, batches_of([0])[0], ops.mse)
+
     with pytest.raises(ValueError, match="the batch is empty"):
-        run_ranks(
-            2,
-            lambda comm: DataParallel(comm).step(
-                Forked(np.random.default_rng(0)), batches_of([0])[0], ops.mse
-            ),
-        )
+        run_ranks(2, work)

@@ -73,6 +73,7 @@ def test_trains_like_serial(schedule, data):
         how=data.draw(HOW),
         bounds=data.draw(st.sampled_from(["bytes", *bounds])),
         recompute=data.draw(st.booleans()),
+        left_out=data.draw(st.integers(0, 3)),
     )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from backends.comm import run_ranks
+from backends.pipeline.layer_wise import LayerWise
 from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedule import Schedule
 from backends.pipeline.schedules import SCHEDULES
@@ -180,6 +181,25 @@ def trains_alone(ranks, schedule, build, bounds):
         backend.step(model, batch, ops.cross_entropy)
 
     run_ranks(ranks, work, rendezvous=True)
+
+
+@pytest.mark.parametrize("make", [Pipeline, LayerWise])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_stage_is_frozen_before_it_is_placed(make, frozen):
+    """Messages depend on which stages are trained, and a rank that stays away leaves the others waiting."""
+
+    def work(comm):
+        backend, build = make(comm), mlp(np.random.default_rng(0))
+        for parameter in build.layers[0].parameters():
+            parameter.requires_grad = frozen
+        model = backend.place(build)
+        for parameter in build.layers[0].parameters() if frozen is False else model.parameters():
+            parameter.requires_grad = not frozen
+        backend.step(model, batches_of([8])[0], ops.cross_entropy)
+
+    says = "nothing to train" if frozen else "0.weight was frozen"
+    with pytest.raises(ValueError, match=f"{says}.*set requires_grad before backend.place"):
+        run_ranks(2, work)
 
 
 def test_a_placed_model_refuses_an_open_tape():

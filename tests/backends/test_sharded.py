@@ -12,7 +12,7 @@ from backends.data_parallel import DataParallel
 from backends.data_parallel.flat import FlatLayout, buckets
 from backends.data_parallel.zero.gathered_weights import group_by_owner
 from backends.data_parallel.zero.sharded import Sharded
-from minigrad import nn, ops
+from minigrad import nn, ops, optim
 from minigrad.backend import Serial, Work
 from minigrad.tensor import Parameter
 from minigrad.train import accuracy, fit
@@ -41,6 +41,7 @@ HOW = st.sampled_from([{}, {"rendezvous": True}, {"seed": 1}, {"seed": 2}])
     bucket_bytes=st.sampled_from([1, 300, 1 << 20]),
     overlap=st.booleans(),
     how=HOW,
+    left_out=st.integers(0, 3),
 )
 def test_trains_like_serial(build, stage, ranks, sizes, **settings):
     law(Sharded, ranks, sizes, build, stage=stage, **settings)
@@ -259,6 +260,56 @@ def test_a_module_may_return_its_parameter(stage):
 
 
 # Errors.
+
+
+class Branches(nn.Module):
+    """Rank 1 calls its layers in another order, or leaves one out, in every step after the first ``same``."""
+
+    def __init__(self, rank, other, same=0, width=5):
+        rng = np.random.default_rng(0)
+        self.first, self.last = nn.Linear(6, 5, rng=rng), nn.Linear(5, 3, rng=rng)
+        self.one, self.two = nn.Linear(5, 5, rng=rng), nn.Linear(5, width, rng=rng)
+        self.rank, self.other, self.same = rank, other, same
+
+    def forward(self, x):
+        self.same -= 1
+        layers = [self.one, self.two]
+        if self.rank == 1 and self.same < 0:
+            layers = layers[::-1] if self.other else layers[:1]
+        h = ops.tanh(self.first(x.reshape(-1, 6)))
+        for layer in layers:
+            h = ops.tanh(layer(h))[:, :5]
+        return self.last(h)
+
+
+def layers_in_another_order_are_named(ranks, overlap, other, same=0, width=5):
+    """Before any weight is updated."""
+
+    def work(comm):
+        backend = Sharded(comm, stage=3, overlap=overlap)
+        model = backend.place(Branches(comm.rank, other, same, width))
+        optimizer = optim.SGD(model.parameters(), 0.1)
+        for batch in batches_of([6] * (same + 1)):
+            optimizer.zero_grad()
+            backend.step(model, batch, ops.cross_entropy)
+            backend.update(model, optimizer)
+
+    try:
+        run_ranks(ranks, work)
+    except RuntimeError as error:
+        late = overlap and same  # gathered ahead in the order of the step before: the ranks may only hang
+        assert "must be called on all ranks in the same order" in str(error) or late, error
+    else:
+        raise AssertionError("another order was not named")
+
+
+@pytest.mark.parametrize("width", [5, 8])
+@pytest.mark.parametrize("same", [0, 2])
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("other", [False, True])
+def test_layers_in_another_order_are_named(ranks, overlap, same, width, other):
+    layers_in_another_order_are_named(ranks, overlap, other, same, width)
 
 
 def test_a_gradient_announced_twice_is_refused():

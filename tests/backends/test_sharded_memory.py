@@ -131,7 +131,7 @@ class StateForAll(Sharded):
     def update(self, model, optimizer, square_norms=None):
         for p, g in zip(model.parameters(), self.full_gradients(model).values(), strict=True):
             p.grad = g
-        optimizer.step()
+        optimizer.step(total=self.total_squares(model, optimizer))
         optimizer.zero_grad()
 
 

@@ -79,7 +79,17 @@ def stack(grid, plan, *, data: Any = DataParallel, model: Any = ModelParallel, m
     return made(data(grid.data), *layers, model(grid.model, plan, batch_size=2))
 
 
-def law(shape, plan, sizes=(5, 1, 4), build=mlp, sample=(2, 2, 2), optimizer="momentum", **members):
+def law(
+    shape,
+    plan,
+    sizes=(5, 1, 4),
+    build=mlp,
+    sample=(2, 2, 2),
+    optimizer="momentum",
+    left_out=0,
+    seed=0,
+    **members,
+):
     """Train on a data x pipe x model grid as on one machine."""
     data, pipe, model = shape
 
@@ -95,6 +105,8 @@ def law(shape, plan, sizes=(5, 1, 4), build=mlp, sample=(2, 2, 2), optimizer="mo
             ops.cross_entropy,
             batches_of(sample, sizes),
             optimizer=OPTIMIZERS[optimizer],
+            left_out=left_out,
+            seed=seed,
         ),
     )
 
@@ -103,14 +115,29 @@ grids = st.tuples(st.integers(1, 3), st.integers(1, 3)).filter(lambda g: g[0] * 
 uneven = st.lists(st.integers(1, 7), min_size=2, max_size=3)
 
 
-@given(grid=grids, plan=st.sampled_from(PLANS), sizes=uneven, optimizer=st.sampled_from(sorted(OPTIMIZERS)))
-def test_data_by_model(grid, plan, sizes, optimizer):
-    law((grid[0], 1, grid[1]), plan, sizes, optimizer=optimizer)
+lists = st.fixed_dictionaries(
+    {
+        "optimizer": st.sampled_from(sorted(OPTIMIZERS)),
+        "left_out": st.integers(0, 4),
+        "seed": st.integers(0, 99),
+    }
+)
 
 
-@given(grid=grids, sizes=uneven, optimizer=st.sampled_from(sorted(OPTIMIZERS)))
-def test_data_by_layers(grid, sizes, optimizer):
-    law((*grid, 1), {}, sizes, optimizer=optimizer)
+@given(grid=grids, plan=st.sampled_from(PLANS), sizes=uneven, trained=lists)
+def test_data_by_model(grid, plan, sizes, trained):
+    law((grid[0], 1, grid[1]), plan, sizes, **trained)
+
+
+@given(grid=grids, sizes=uneven, trained=lists, data=st.sampled_from([DataParallel, Sharded]))
+def test_data_by_layers(grid, sizes, trained, data):
+    law((*grid, 1), {}, sizes, data=data, **trained)
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+@given(grid=grids, plan=st.sampled_from(PLANS), trained=lists)
+def test_shards_by_model(stage, grid, plan, trained):
+    law((grid[0], 1, grid[1]), plan, data=partial(Sharded, stage=stage, bucket_bytes=150), **trained)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -174,7 +201,7 @@ class Owners(DataParallel):
     def update(self, model, optimizer, square_norms=None):
         own = [p.requires_grad and i % self.size == self.rank for i, p in enumerate(optimizer.parameters)]
         parts = (Part(i, p.data, p.grad) for i, p in enumerate(optimizer.parameters) if own[i])
-        optimizer.step(parts, partial(square_norms or self.global_square_norms, model))
+        optimizer.step(parts, self.total_squares(model, optimizer, square_norms))
         for i, p in enumerate(optimizer.parameters):
             p.data[...] = broadcast(self.comm, p.data, i % self.size)
 

@@ -10,8 +10,13 @@ from backends.data_parallel import DataParallel, NaiveDataParallel, Sharded
 from backends.model_parallel import ModelParallel
 from backends.pipeline import LayerWise, Pipeline
 from minigrad import nn, ops
+from minigrad.backend import Serial
 from minigrad.weighted_mean import WeightedMean
-from tests.backends.weighted_mean_laws import a_part_is_refused, gradients_are_of_the_whole_batch
+from tests.backends.weighted_mean_laws import (
+    a_part_is_refused,
+    gradients_are_of_the_whole_batch,
+    nothing_counts,
+)
 
 STRATEGIES = {
     "naive": NaiveDataParallel,
@@ -45,6 +50,14 @@ def test_gradients_are_of_the_whole_batch(name, ranks, loss, sizes):
     gradients_are_of_the_whole_batch(
         STRATEGIES[name], 2 if name == "layer-wise" else ranks, LOSSES[loss], sizes
     )
+
+
+@pytest.mark.parametrize("name", [*STRATEGIES, "serial"])
+def test_where_no_label_counts_nothing_is_learned(name):
+    strategy = STRATEGIES.get(name, lambda comm: Serial(2))
+    own = WeightedMean(lambda out, y: ((out[:, 0] - y) ** 2 * (y > 0)).sum(), lambda y: (y > 0).sum())
+    for loss in (LOSSES["ignored"], LOSSES["all"], own):
+        nothing_counts(strategy, 1 if name == "serial" else 2, loss)
 
 
 PLAIN = {

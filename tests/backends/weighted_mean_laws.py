@@ -50,6 +50,21 @@ def gradients_are_of_the_whole_batch(
         run_ranks(ranks, work)
 
 
+def nothing_counts(strategy: Strategy, ranks: int, loss: Callable[[Any, Any], Tensor]) -> None:
+    """Where no label counts, the loss is NaN, as that of no samples, and every gradient is 0."""
+    batch = batch_of(5)
+    batch = Batch(batch.x, batch.y * 0)
+
+    def work(comm):
+        backend = strategy(comm)
+        model = backend.place(model_of(0))
+        assert np.isnan(backend.step(model, batch, loss)), "the loss is a number"
+        for name, g in backend.full_gradients(model).items():
+            assert g is not None and not g.any(), f"the gradient of {name} is {g}"
+
+    run_ranks(ranks, work)
+
+
 def a_part_is_refused(strategy: Strategy, loss: Callable[[Any, Any], Tensor], words: str) -> None:
     """A plain function that is no mean over samples raises on every rank that has a part of the batch."""
 

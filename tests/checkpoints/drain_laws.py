@@ -18,6 +18,7 @@ from minigrad import nn, optim
 from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 from minigrad.ops import cross_entropy
+from minigrad.tape import current_tape
 from minigrad.tensor import Tensor
 from minigrad.train import History
 from tests.backends.pipeline_nets import Build
@@ -126,7 +127,8 @@ def nobody_waits_for_a_late_rank(layout: Layout, batches: Sequence[Batch], every
         optimizer, history, end = optim.SGD(model.parameters(), 0.1), History(), 0.0
 
         def loss(out: Tensor, y: Any) -> Tensor:
-            comm.compute(1.0)
+            if current_tape.get() is not None:  # in training, and not where it is checked
+                comm.compute(1.0)
             return total(out, y)
 
         for step, batch in enumerate(batches, 1):

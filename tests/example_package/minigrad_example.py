@@ -28,7 +28,7 @@ class GroupedDataParallel(Backend):
     def place(self, model):
         for parameter in model.parameters():
             parameter.data[...] = broadcast(self.comm, parameter.data)
-        return model
+        return self.hold(model)
 
     def shard(self, batch):
         return batch[shares(len(batch), self.size)[self.rank]]

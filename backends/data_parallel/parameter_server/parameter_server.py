@@ -42,7 +42,7 @@ from ...consistency import (
     weighted,
 )
 from ...stale_rates import find_stale_rate
-from ..flat import FlatLayout
+from ..flat import FlatLayout, Segment
 from ..sharded_optimizer import Elements, ShardedOptimizer
 from .consistency import consistency_model
 from .server import (
@@ -174,13 +174,12 @@ class ParameterServer(ShardedOptimizer):
             )
         if (number := self.rank - self.workers) >= 0:
             weights = self.layout.weights()
-            order = {p: n for n, p in enumerate(model.parameters())}  # the optimizer's numbers
-            segments = [s._replace(n=order[parameters[s.n]]) for s in self.layout.segments(number)]
             xp, own = array_module(weights), weights[self.layout.parts[number]]
             answer = xp.concatenate([xp.zeros(1, own.dtype), own])  # version 0
             clocks = dict.fromkeys(range(self.workers), 0)
+            segments = self.layout.segments(number)
             self.server = Server(answer, segments, clocks, self.consistency, find_stale_rate(self.stale_rate))
-        return model
+        return self.hold(model)
 
     def enclose(self, inner: Sequence[Backend]) -> None:
         self.replica = [member.comm for member in inner if member.size > 1]
@@ -208,6 +207,7 @@ class ParameterServer(ShardedOptimizer):
 
         Raises ValueError if a parameter still has the gradient of an earlier step.
         """
+        self.check_model(model)
         if not self.begin_step(model):
             self.step_number += 1
             return 0.0
@@ -251,6 +251,7 @@ class ParameterServer(ShardedOptimizer):
 
         Raises ValueError for optimizers that need the norms of whole parameters, on more than one server.
         """
+        self.check_model(model)
         parts = self.servers * math.prod(comm.size for comm in self.replica)
         if parts > 1 and (optimizer.needs_norms or optimizer.limit is not None):
             raise ValueError(
@@ -260,12 +261,19 @@ class ParameterServer(ShardedOptimizer):
         self.optimizer = optimizer
         if self.server is not None:
             self.steps += 1
+            self.server.segments = self.numbered_by(optimizer)
             servers = range(self.workers, self.size)
             watch = lambda ranks, owing: self.watch({*ranks, *servers}, owing)  # noqa: E731
             self.server.serve(self.comm, self.steps, optimizer, watch, self.next_push)
         elif not self.reason:
             self.push()
             self.steps += 1
+
+    def numbered_by(self, optimizer: Optimizer) -> list[Segment]:
+        """This server's segments, with the optimizer's numbers of their parameters."""
+        numbers = {parameter: n for n, parameter in enumerate(optimizer.parameters)}
+        segments = self.layout.segments(self.rank - self.workers)
+        return [s._replace(n=numbers.get(self.layout.parameters[s.n], -1)) for s in segments]
 
     def next_push(self) -> tuple[int, Array]:
         """The next push and its worker: the ranks of a server take them in the order of their first rank."""

@@ -105,7 +105,8 @@ def lost_server_error(rank: int) -> RuntimeError:
 class Server:
     """The state of one server. ``answer`` is its message: the version, and its part of the parameters.
 
-    ``segments`` say which parameters these are, with ``n`` counted as by the optimizer. ``clocks`` has the
+    ``segments`` say which parameters these are, with ``n`` counted as by the optimizer, -1 for those that it
+    does not have. ``clocks`` has the
     number of pushes of every worker that is still there, ``pushes`` the gradients that are not applied yet,
     ``waiting`` the workers without an answer. ``stale_rate`` returns the factor of lr, see ``stale_rates``.
     ``staleness`` counts the applied gradients by the updates between the version they were computed with and
@@ -221,6 +222,7 @@ class Server:
         return [
             Part(n, self.weights[place], gradient[place] if flag else None)
             for (n, _, place), flag in zip(self.segments, reached, strict=True)
+            if n >= 0
         ]
 
     def own_values(self) -> dict[str, Any]:

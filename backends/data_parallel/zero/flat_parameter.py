@@ -22,16 +22,20 @@ Start = Callable[[Callable[[Communicator], Any], str, int], Callable[[], Any]]
 """Starts a collective, with its name and bytes; returns the function that waits for its result."""
 
 
+NUMBERS = 16  # that a shape can tell apart, by its axes
+
+
 class FlatParameter:
     """Some parameters of one dtype, laid end to end and cut into equal parts; part k belongs to rank k.
 
     ``shard`` and ``grad_shard`` are this rank's parts of the weights and of the summed gradient. The
-    parameters' ``data`` are views of the array ``unsharded``, of which ``shard`` is a view too.
+    parameters' ``data`` are views of the array ``unsharded``, of which ``shard`` is a view too. ``number`` is
+    the same on all ranks, and another one for other flat parameters.
     """
 
-    def __init__(self, parameters: Sequence[Parameter], comm: Communicator, start: Start):
+    def __init__(self, parameters: Sequence[Parameter], comm: Communicator, start: Start, number: int = 0):
         self.parameters = list(parameters)
-        self.comm, self.start = comm, start
+        self.comm, self.start, self.number = comm, start, number
         self.layout = FlatLayout(self.parameters, comm.size)
         self.segments = self.layout.segments(comm.rank)
         self.unsharded = self.allocate()
@@ -66,8 +70,25 @@ class FlatParameter:
     def start_all_gather(self) -> None:
         """Start to gather the parts of all ranks, unless that has been started."""
         if self.pending_all_gather is None:
-            job = lambda comm: allgather(comm, self.shard)  # noqa: E731
-            self.pending_all_gather = self.start(job, "allgather", self.shard.nbytes)
+            self.pending_all_gather = self.start(self.gather_parts, "allgather", self.shard.nbytes)
+
+    def gather_parts(self, comm: Communicator) -> list[Array]:
+        """The parts of all ranks; raises RuntimeError where a rank gathers another flat parameter.
+
+        The number of this one is in the shape of what travels, so it adds no byte.
+        """
+        axes = (1,) * (self.number % NUMBERS)
+        parts = allgather(comm, self.shard.reshape(*axes, -1))
+        for rank, part in enumerate(parts):
+            size = self.layout.parts[rank].stop - self.layout.parts[rank].start
+            if part.shape != (*axes, size):
+                shapes = ", ".join(str(parameter.shape) for parameter in self.parameters)
+                raise RuntimeError(
+                    f"rank {rank} sent other weights than rank {comm.rank} gathers, those of shapes "
+                    f"{shapes}: layers whose weights are sharded must be called on all ranks in the same "
+                    "order, whatever the samples; call the same ones, or use stage=2"
+                )
+        return [part.reshape(-1) for part in parts]
 
     def wait_all_gather(self) -> list[Array]:
         """Wait for the started all-gather: the parts of all ranks, or no parts if none was started."""

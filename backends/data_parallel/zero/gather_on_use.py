@@ -33,6 +33,10 @@ class GatherOnUse(Module):
     def __init__(self, layer: Module, flats: list[ShardedParameter], weights: GatheredWeights):
         self.layer, self.flats, self.weights = layer, flats, weights
 
+    @property
+    def is_whole(self) -> bool:
+        return not self.flats  # otherwise its arrays read NaN
+
     def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
         return self.layer.named_arrays(prefix)  # the serial names
 

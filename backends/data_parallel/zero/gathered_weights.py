@@ -15,7 +15,7 @@ from .sharded_parameter import ShardedParameter
 from .whole_weights import WholeWeights
 
 
-class GatheredWeights(WholeWeights, stage=3):
+class GatheredWeights(WholeWeights):
     """A flat parameter for each module that holds parameters; it is whole only while the module computes.
 
     With ``overlap`` the gathering of the next flat parameter starts while one is in use. The next one is the
@@ -32,7 +32,8 @@ class GatheredWeights(WholeWeights, stage=3):
         self.wrapped: list[tuple[Module, str, GatherOnUse]] = []
 
     def place(self, model: Module, parameters: list[Parameter], comm: Communicator, start: Start) -> Module:
-        self.flats = [ShardedParameter(group, comm, start) for group in group_by_owner(model)]
+        groups = enumerate(group_by_owner(model))
+        self.flats = [ShardedParameter(group, comm, start, number) for number, group in groups]
         model, self.wrapped = self.wrap_layers(model)
         return model
 

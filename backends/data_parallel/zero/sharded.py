@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,12 @@ from ...comm.communicator import Communicator
 from ..sharded_optimizer import Elements, ShardedOptimizer
 from ..synchronous import SynchronousDataParallel
 from .flat_parameter import FlatParameter, nan_like
+from .gather_on_use import GatherOnUse
+from .gathered_weights import GatheredWeights
 from .whole_weights import WholeWeights
+
+STAGES: dict[int, type[WholeWeights]] = {1: WholeWeights, 2: WholeWeights, 3: GatheredWeights}
+"""The weights that a rank holds between steps, by stage."""
 
 
 class Sharded(ShardedOptimizer, SynchronousDataParallel):
@@ -55,8 +59,8 @@ class Sharded(ShardedOptimizer, SynchronousDataParallel):
     After ``step`` a parameter's ``grad`` reads NaN and takes no memory: its owners hold the sum, which
     ``full_gradients`` collects. In stage 3 a parameter's ``data`` reads NaN except while its own module runs,
     until ``finalize``. Only that module may use it, and all ranks must call modules in the same order, also
-    without samples and for evaluation. ``overlap`` moves the collectives into the background, and in stage 3
-    gathers one flat parameter ahead.
+    without samples and for evaluation: a step in which they do not raises RuntimeError. ``overlap`` moves the
+    collectives into the background, and in stage 3 gathers one flat parameter ahead.
     """
 
     outermost_only = True
@@ -72,11 +76,11 @@ class Sharded(ShardedOptimizer, SynchronousDataParallel):
         batch_norm: str = "ranks",
     ):
         super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)
-        if stage not in WholeWeights.of_stage:
+        if stage not in STAGES:
             raise ValueError(f"stage must be 1 (optimizer state), 2 (gradients) or 3 (weights), got {stage}")
         self.stage, self.overlap = stage, overlap
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
-        self.weights = WholeWeights.of_stage[stage](bucket_bytes=bucket_bytes, overlap=overlap)
+        self.weights = STAGES[stage](bucket_bytes=bucket_bytes, overlap=overlap)
         self.communicates_in_forward |= self.weights.gathers_in_forward
         self.background: Background | None = None
         self.flats: list[FlatParameter] = []
@@ -84,13 +88,21 @@ class Sharded(ShardedOptimizer, SynchronousDataParallel):
         self.flat_of: dict[Tensor, FlatParameter] = {}
 
     def place(self, model: Module) -> Module:
-        """The model with rank 0's parameters; this rank keeps its part of the parameters."""
+        """The model with rank 0's parameters; this rank keeps its part of the parameters.
+
+        Raises ValueError too for a model whose weights are sharded already.
+        """
+        if not all(module.is_whole for module in model.modules() if isinstance(module, GatherOnUse)):
+            raise ValueError(
+                "the model was placed before, and its weights are sharded; call backend.finalize(model) or "
+                "backend.close(), which make it whole, before it is placed again"
+            )
         model = super().place(model)
         model = self.weights.place(model, self.summary.parameters, self.comm, self.start)
         self.flats = list(self.weights.flats)
         self.flat_of = {p: flat for flat in self.flats for p in flat.parameters}
         self.waiting = list(self.flats)
-        return model
+        return self.hold(model)
 
     @contextmanager
     def accumulate(self, model: Module) -> Iterator[None]:
@@ -152,10 +164,11 @@ class Sharded(ShardedOptimizer, SynchronousDataParallel):
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
         """Each rank updates its parts, then whole weights are gathered again; norms are summed over ranks."""
+        self.check_model(model)
         numbers = {p: n for n, p in enumerate(optimizer.parameters)}
         optimizer.step(
             (part for flat in self.flats for part in flat.parts(numbers)),
-            partial(square_norms or self.global_square_norms, model),
+            self.total_squares(model, optimizer, square_norms),
         )
         whole = [flat for flat in self.flats if flat.is_whole]
         for flat in whole:

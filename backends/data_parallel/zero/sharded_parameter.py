@@ -28,8 +28,8 @@ class ShardedParameter(FlatParameter):
     Between ``reshard`` and the next ``unshard`` the parameters' ``data`` read NaN.
     """
 
-    def __init__(self, parameters: Sequence[Parameter], comm: Communicator, start: Start):
-        super().__init__(parameters, comm, start)
+    def __init__(self, parameters: Sequence[Parameter], comm: Communicator, start: Start, number: int = 0):
+        super().__init__(parameters, comm, start, number)
         self.shard = self.shard.copy()
         self.ref_count = 1
         self.reshard()

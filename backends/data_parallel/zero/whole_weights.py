@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Any, ClassVar
+from typing import Any
 
 from minigrad.module import Module
 from minigrad.tensor import Parameter
@@ -19,21 +19,13 @@ from .flat_parameter import FlatParameter, Start
 
 
 class WholeWeights:
-    """Every rank holds all weights, in flat parameters of at most ``bucket_bytes``.
+    """Every rank holds all weights, in flat parameters of at most ``bucket_bytes``."""
 
-    ``of_stage`` has the class for each stage.
-    """
-
-    of_stage: ClassVar[dict[int, type[WholeWeights]]] = {}
     gathers_in_forward = False
 
     def __init__(self, *, bucket_bytes: int, overlap: bool):
         self.bucket_bytes, self.overlap = bucket_bytes, overlap
         self.flats: Sequence[Any] = []
-
-    def __init_subclass__(cls, stage: int | None = None):
-        if stage is not None:
-            cls.of_stage[stage] = cls
 
     def place(self, model: Module, parameters: list[Parameter], comm: Communicator, start: Start) -> Module:
         """Make the flat parameters, ``flats``; the model whose weights they are."""
@@ -49,6 +41,3 @@ class WholeWeights:
 
     def finalize(self) -> None:
         """Make the weights whole, on every rank, for good."""
-
-
-WholeWeights.of_stage.update({1: WholeWeights, 2: WholeWeights})
