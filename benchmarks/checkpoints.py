@@ -97,7 +97,7 @@ def agreement_cost(comm: Communicator, rounds: int) -> None:
 
 def left() -> tuple[int, int, float]:
     """Open descriptors, threads, and megabytes of this process."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
     return len(os.listdir("/proc/self/fd")), threading.active_count(), pages * os.sysconf("SC_PAGESIZE") / 1e6
 
 

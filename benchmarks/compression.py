@@ -219,7 +219,9 @@ def main(
         console.print(table(LINKS[name], ranks, costs, VIRTUAL if link is None else "processes"))
     if json_file is not None:
         costs = {name: {peer: c._asdict() for peer, c in result.items()} for name, result in figures.items()}
-        json_file.write_text(json.dumps({"ranks": ranks, "steps": steps, "link": link, "costs": costs}))
+        json_file.write_text(
+            json.dumps({"ranks": ranks, "steps": steps, "link": link, "costs": costs}), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -72,7 +72,9 @@ def main(
         for name in names:
             console.print(speedup_table(titles[name], TARGETS[name], figures[name]))
     if json_file is not None:
-        json_file.write_text(json.dumps({"rounds": rounds, "batch": batch, "link": link, "seconds": figures}))
+        json_file.write_text(
+            json.dumps({"rounds": rounds, "batch": batch, "link": link, "seconds": figures}), encoding="utf-8"
+        )
 
 
 def on_this_machine(script: str, arguments: list[str]) -> dict[str, Any]:
@@ -85,13 +87,13 @@ def on_this_machine(script: str, arguments: list[str]) -> dict[str, Any]:
         os.environ[RESULT] = str(Path(folder) / "figures.json")
         if status := start_mpiexec(RANKS, [str(Path(script).resolve()), *arguments]):
             raise typer.Exit(status)
-        return json.loads(Path(os.environ[RESULT]).read_text())
+        return json.loads(Path(os.environ[RESULT]).read_text(encoding="utf-8"))
 
 
 def leave(figures: dict[str, Any]) -> None:
     """Rank 0's figures, where the process that started it looks."""
     if figures and all(figures.values()):
-        Path(os.environ[RESULT]).write_text(json.dumps(figures))
+        Path(os.environ[RESULT]).write_text(json.dumps(figures), encoding="utf-8")
 
 
 def measure(comm: Any, work: Any, rounds: int) -> Times:

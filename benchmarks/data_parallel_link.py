@@ -59,7 +59,7 @@ def over_link(
                 done = subprocess.run(built.mpiexec(hosts, script, *arguments), env=environ, timeout=1800)
             if done.returncode:
                 raise typer.Exit(done.returncode)
-            figures[setting] = json.loads(result.read_text())
+            figures[setting] = json.loads(result.read_text(encoding="utf-8"))
     return figures
 
 

@@ -89,7 +89,7 @@ def main(
             "machine": platform.processor(),
             "tf32": tf32,
         }
-        json_file.write_text(json.dumps({"about": about, "results": results}, indent=1))
+        json_file.write_text(json.dumps({"about": about, "results": results}, indent=1), encoding="utf-8")
 
 
 def set_tf32(on: bool) -> None:

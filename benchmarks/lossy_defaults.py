@@ -125,7 +125,7 @@ def trained(net: str, words: Sequence[str], seed: int, epochs: int) -> float:
         quiet = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL}
         run = subprocess.run(command, cwd=folder, env=environment, **quiet)
         if run.returncode == 0:
-            return json.loads(file.read_text())["test_accuracy"]
+            return json.loads(file.read_text(encoding="utf-8"))["test_accuracy"]
         said = run.stderr.strip().splitlines() or [f"status {run.returncode}"]
         if any("try a smaller --lr" in line for line in said):
             return FAILED

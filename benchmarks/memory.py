@@ -24,7 +24,9 @@ STEPS = 4
 
 def peak() -> float:
     """The most memory that this process has had so far, in MB."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    lines = dict(
+        line.split(":", 1) for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    )
     return int(lines["VmHWM"].split()[0]) / 1024
 
 

@@ -57,14 +57,16 @@ def main(
         os.environ[RESULT] = str(Path(folder) / "figures.json")
         if status := start_mpiexec(ranks, [str(Path(__file__).resolve()), *sys.argv[1:]]):
             raise typer.Exit(status)
-        for name, times in json.loads(Path(os.environ[RESULT]).read_text()).items():
+        for name, times in json.loads(Path(os.environ[RESULT]).read_text(encoding="utf-8")).items():
             figures[name] = {what: {int(n): t for n, t in by.items()} for what, by in times.items()}
     console.print(message_table(figures["threads"]["message"], figures["mpi"]["message"]))
     console.print(allreduce_table(figures["allreduce"], ranks))
     console.print(name_table(figures["by name"], ranks))
     console.print(collective_table(figures["collectives"], ranks))
     if json_file is not None:
-        json_file.write_text(json.dumps({"rounds": rounds, "ranks": ranks, "seconds": figures}))
+        json_file.write_text(
+            json.dumps({"rounds": rounds, "ranks": ranks, "seconds": figures}), encoding="utf-8"
+        )
 
 
 def over_mpi(sizes: list[int], rounds: int) -> None:
@@ -80,7 +82,7 @@ def over_mpi(sizes: list[int], rounds: int) -> None:
         "collectives": in_turns(comm, sizes, rounds, ours_and_mpis),
     }
     if comm.rank == 0:
-        Path(os.environ[RESULT]).write_text(json.dumps(figures))
+        Path(os.environ[RESULT]).write_text(json.dumps(figures), encoding="utf-8")
     comm.close()
 
 

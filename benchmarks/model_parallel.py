@@ -75,7 +75,9 @@ def main(
     for name in names:
         console.print(table(name, f"{name} {workload(name, batch).title}", **figures[name]))
     if json_file is not None:
-        json_file.write_text(json.dumps({"rounds": rounds, "batch": batch, "found": figures}))
+        json_file.write_text(
+            json.dumps({"rounds": rounds, "batch": batch, "found": figures}), encoding="utf-8"
+        )
 
 
 def measure(

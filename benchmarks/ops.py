@@ -62,7 +62,7 @@ def main(
     results.sort(key=lambda result: -result["minigrad"])
     console.print(results_table(results))
     if json_file is not None:
-        json_file.write_text(json.dumps(results, indent=1))
+        json_file.write_text(json.dumps(results, indent=1), encoding="utf-8")
 
 
 def measure(row: Row, rounds: int) -> dict[str, Any]:

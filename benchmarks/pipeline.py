@@ -61,7 +61,7 @@ def main(
         return
     result = on_this_machine(__file__, sys.argv[1:])
     if json_file is not None:
-        json_file.write_text(json.dumps({"rounds": rounds, "found": result}))
+        json_file.write_text(json.dumps({"rounds": rounds, "found": result}), encoding="utf-8")
 
 
 def measure(

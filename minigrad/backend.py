@@ -455,9 +455,17 @@ def state_of(name: str, like: Array, values: dict[str, Values]) -> dict[str, Any
     state = {key: of_key[name] for key, of_key in values.items() if of_key.get(name) is not None}
     xp = array_module(like)
     return {
-        key: value.item() if value.ndim == 0 and value.shape != like.shape else xp.array(value, order="C")
+        key: value.item() if is_number(value, like) else xp.array(value, order="C")
         for key, value in state.items()
     }
+
+
+def is_number(value: np.ndarray, like: Array) -> bool:
+    """Whether a value is a number of the optimizer's, such as a count, and not an array without axes.
+
+    A parameter ``like`` without axes has such arrays, in its own dtype, which is not that of a count.
+    """
+    return value.ndim == 0 and (value.shape != like.shape or value.dtype != like.dtype)
 
 
 def at_least_one(name: str, value: int) -> int:

@@ -6,12 +6,12 @@ Lecture section: gradient compression. Lesson: 10_gradient_compression, by ``com
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from .module import Module
+from .module import Module
 
 
 class OwnState:
@@ -30,6 +30,18 @@ class OwnState:
         """Go on from what ``own_values`` gave."""
         for name in self.own_state:
             vars(self)[name] = values[name]
+
+
+def serial_modules(model: Module, prefix: str = "") -> Iterator[tuple[str, Module]]:
+    """The modules inside a model that a backend may have placed, by the names that they have in a serial one.
+
+    A module that overrides ``named_arrays`` stands around others, and gives their arrays the serial names.
+    """
+    around = type(model).named_arrays is not Module.named_arrays
+    for name, child in model.children().items():
+        path = prefix if around else f"{prefix}{name}."
+        yield path.removesuffix("."), child
+        yield from serial_modules(child, path)
 
 
 def generators_of(model: Module) -> dict[str, np.random.Generator]:

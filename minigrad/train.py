@@ -28,11 +28,28 @@ from .tensor import Tensor
 
 @dataclass
 class History:
-    """What a training run measured: the loss of every step, and the seconds spent training (not testing)."""
+    """What a training run measured: the loss of every step, and the seconds spent training (not testing).
+
+    ``epochs`` have ended: ``on_epoch`` was called for them, or is being called for the last of them.
+    """
 
     losses: list[float] = field(default_factory=list)
     seconds: float = 0.0
     samples: int = 0
+    epochs: int = 0
+
+    def epochs_ended(self, steps: int) -> int:
+        """The number of epochs, of so many steps each, that have ended.
+
+        In a history of which only the losses are known, the last epoch has not, as nobody has seen its end.
+        Raises ValueError where ``epochs`` have more steps than there are losses.
+        """
+        if self.epochs * steps > len(self.losses):
+            raise ValueError(
+                f"the history has {len(self.losses)} steps, and its {self.epochs} epochs of {steps} steps "
+                f"have {self.epochs * steps}; go on with the data and the batch_size with which it began"
+            )
+        return max(self.epochs, (len(self.losses) - 1) // steps)
 
     @property
     def samples_per_second(self) -> float:
@@ -65,11 +82,12 @@ def fit(
     backend picks its part. ``schedule(step)`` gives each step's learning rate. ``start`` is the history of
     steps that were taken before, as by the run that wrote a checkpoint: training goes on after them, in the
     middle of an epoch too. ``on_step(step, loss)`` and ``on_epoch(epoch, history)`` report progress, outside
-    the measured time.
+    the measured time. ``on_epoch`` is called once for each epoch: not again where the history that it saved
+    is the ``start`` of another call. Where all epochs have ended before, no step is taken.
     Forwards, backwards and updates run inside ``with span(name):``, such as ``computing`` of a traced
     communicator. ``clock()`` is the time in seconds, by which the training is measured.
-    Raises ValueError for a ``batch_size`` below 1; FloatingPointError, naming the step, when the loss is not
-    finite.
+    Raises ValueError for a ``batch_size`` below 1, and for a ``start`` whose epochs had more steps;
+    FloatingPointError, naming the step, when the loss is not finite.
     """
     if batch_size is not None:
         at_least_one("batch_size", batch_size)
@@ -80,7 +98,10 @@ def fit(
     backend.begin_training(model, optimizer, history)
     per_epoch = 1 if batch_size is None else -(-len(data) // batch_size)
     forward_backward = partial(forward_backward_pass, span=span)
-    for epoch in range(max(len(history.losses) - 1, 0) // per_epoch, epochs):
+    first = history.epochs_ended(per_epoch)
+    if first >= epochs:
+        backend.finalize(model)
+    for epoch in range(first, epochs):
         batches = [data] if batch_size is None else minibatches(data, batch_size, seed=seed, epoch=epoch)
         began = clock()
         for batch in islice(batches, len(history.losses) - epoch * per_epoch, None):
@@ -106,6 +127,7 @@ def fit(
         if epoch == epochs - 1:
             backend.finalize(model)
         history.seconds += clock() - began
+        history.epochs = epoch + 1
         if on_epoch is not None:
             on_epoch(epoch, history)
     return history

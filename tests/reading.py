@@ -32,7 +32,7 @@ SUBJECTS = {
 
 def imported(file: Path, root: Path) -> Iterator[Path]:
     """The files of this project that ``file`` imports when it runs: not those that only annotations name."""
-    tree = ast.parse(file.read_text())
+    tree = ast.parse(file.read_text(encoding="utf-8"))
     typing = {
         id(node)
         for branch in ast.walk(tree)

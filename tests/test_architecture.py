@@ -198,6 +198,27 @@ def test_neither_the_library_nor_the_lessons_need_torch_or_the_tests_packages():
     assert offenders(lambda path: {"torch", "pytest"} & set(imported(path)), paths) == {}
 
 
+# Text files: their encoding does not depend on the machine. ruff sees that of a known Path, this the rest.
+
+
+def texts_without_encoding(module):
+    """The calls of read_text and write_text in a file that leave the encoding to the machine."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            of_text = node.func.attr == "write_text" or (node.func.attr == "read_text" and not node.args)
+            if of_text and not any(keyword.arg in ("encoding", None) for keyword in node.keywords):
+                yield ast.unparse(node)
+
+
+def test_text_files_have_an_encoding():
+    assert offenders(lambda path: texts_without_encoding(tree(path)), FILES) == {}
+
+
+def test_the_check_of_encodings_sees_one_that_is_missing():
+    assert list(texts_without_encoding(ast.parse("file().write_text('a')")))
+    assert not list(texts_without_encoding(ast.parse("file().read_text(encoding='ascii')")))
+
+
 # Names: a participle alone does not say what a variable holds.
 
 BARE_PARTICIPLES = {

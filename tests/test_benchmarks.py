@@ -42,10 +42,10 @@ def test_titles_of_rows_differ(tables):
 
 def prints_each_round_once_it_is_measured(module):
     """A line for each round with the milliseconds of each peer, before the next round begins."""
-    lines, seen = [], []
+    lines, steps = [], []
 
     def step(name):
-        seen.append((name, len(lines)))
+        steps.append((name, len(lines)))
 
     comm = SimpleNamespace(rank=0, mpi=SimpleNamespace(bcast=float), barrier_with=lambda why: None)
     peers = {name: SimpleNamespace(alone=False, step=partial(step, name)) for name in ("serial", "1f1b")}
@@ -54,7 +54,7 @@ def prints_each_round_once_it_is_measured(module):
         times = module.interleaved(comm, peers, 3)
     assert [line.partition(",")[0] for line in lines] == [f"round {n} of 3" for n in (1, 2, 3)]
     assert all(len(of_peer) == 3 for of_peer in times.values())
-    assert {printed for _, printed in seen} == {0, 1, 2}, "a round is printed before the next one begins"
+    assert {printed for _, printed in steps} == {0, 1, 2}, "a round is printed before the next one begins"
     for number, line in enumerate(lines):
         assert f"serial {1000 * times['serial'][number]:.1f}" in line
 

@@ -32,8 +32,12 @@ from ..comm.allgather_json import allgather_json
 from .disk import Disk
 
 Arrays = dict[str, np.ndarray]
+Place = tuple[int, ...]
+"""The step of a generation, and how often that step was written before: (120, 1)."""
+
+NAME = re.compile(r"step-[0-9]+(\.[0-9]+)?")  # of a generation's folder
 FORMAT = 2
-MANIFEST = "manifest.json"
+MANIFEST, LOCK = "manifest.json", ".lock"
 TIMEOUT = 60.0  # seconds in which all ranks must have written their files
 PAUSES = 0.002, 1.0  # seconds between two looks for the file of another rank, the first and the longest
 REAL = Disk()
@@ -57,6 +61,13 @@ class Generation:
         return self.manifest["step"]
 
     @property
+    def place(self) -> Place:
+        """Its place among others, whatever its folder is called."""
+        named = (*numbers_in(self.folder.name), 0) if NAME.fullmatch(self.folder.name) else (self.step, 0)
+        number = named[1] if named[0] == self.step else 0  # an earlier version wrote it into the name alone
+        return self.step, self.manifest.get("number", number)
+
+    @property
     def facts(self) -> dict[str, Any]:
         """What the training noted beside its arrays."""
         return self.manifest["facts"]
@@ -78,22 +89,31 @@ class Generation:
 class Checkpoints:
     """The generations in ``folder``, which all ranks of ``comm`` must share; the newest ``keep`` are kept.
 
-    ``write`` and ``newest`` are collective. ``write`` returns as soon as this rank's arrays are copied; a
-    thread writes them, and rank 0's commits the generation once the files of all ranks are there, which must
-    be within 60 seconds.
+    ``write``, ``newest`` and ``close`` are collective. ``write`` returns as soon as this rank's arrays are
+    copied; a thread writes them, and rank 0's commits the generation once the files of all ranks are there,
+    which must be within 60 seconds. Raises OSError where the folder cannot be written, or another process
+    writes into it; until ``close``, or the end of this one, no other process can.
     """
 
-    def __init__(self, folder: Path, comm: Communicator, *, keep: int = 2, disk: Disk = REAL):
+    def __init__(self, folder: Path | str, comm: Communicator, *, keep: int = 2, disk: Disk = REAL):
         if keep < 1:
             raise ValueError(f"at least 1 generation must be kept, got {keep}")
+        folder = Path(folder)
         self.folder, self.comm, self.keep, self.disk = folder, comm, keep, disk
         self.leftovers: list[str] = []  # what other runs had not finished when this one began, or this one
+        self.release: Callable[[], object] = lambda: None
         if comm.rank == 0:
             try:
                 disk.make_folder(folder)
                 for parent in folder.parents:  # any of them may be new
                     disk.sync_folder(parent)
+                self.release = disk.reserve(folder / LOCK)
                 self.leftovers = [name for name in disk.names(folder) if name.startswith(".step-")]
+            except BlockingIOError as error:
+                raise OSError(
+                    f"{error.strerror} writes its checkpoints into {folder}; wait for its end, or name "
+                    "another folder"
+                ) from None
             except OSError as error:
                 raise OSError(f"cannot write into {folder}: {error.strerror or error}") from error
         token = np.array([disk.random_bits(62)])
@@ -136,9 +156,28 @@ class Checkpoints:
             error, self.error = self.error, None
             raise error
 
+    def close(self) -> None:
+        """Return when all ranks have written; remove what they could not finish. Raises errors as ``wait``.
+
+        Other processes can then write into the folder.
+        """
+        problem = None
+        try:
+            self.wait()
+        except OSError as error:
+            problem = error
+        if self.comm.size > 1:
+            allgather_json(self.comm, None)
+        with suppress(OSError):
+            self.remove_own_leftovers()
+        self.release()
+        if problem is not None:
+            raise problem
+
     def abandon(self) -> None:
         """End the wait for other ranks' files: the training has failed, and they may never come."""
         self.abandoned.set()
+        self.release()
 
     def write_part(self, step: int, content: bytes, described: bytes) -> None:
         """Write this rank's file and what is in it; rank 0 then commits. Keeps an error for ``wait``."""
@@ -176,10 +215,12 @@ class Checkpoints:
     def give_up(self, part: Path, problem: str) -> None:
         """Tell rank 0 why this rank has not written its file; rank 0 itself frees the space of the part."""
         if self.comm.rank > 0:
+            with suppress(OSError):  # its bytes are in the way of the description
+                self.disk.remove(part / f"rank-{self.comm.rank}.safetensors")
             self.write_description(part, json.dumps({"problem": problem}).encode())
         else:
             self.leftovers.append(part.name)  # a slower rank may write into it later
-            self.remove(part)
+            self.remove_own_leftovers()
 
     def description(self, part: Path, rank: int) -> dict[str, Any]:
         """What a rank says about its file; OSError, naming the rank, unless it has written it in time."""
@@ -208,9 +249,11 @@ class Checkpoints:
         """Write the manifest, and give the generation its name, which is returned, when all in it is safe."""
         disk = self.disk
         facts = [described.pop("facts") for described in ranks]
+        places = [place_of(disk, self.folder / name) for name in generation_names(disk, self.folder)]
         body = {
             "format": FORMAT,
             "step": step,
+            "number": max((place[1] + 1 for place in places if place[0] == step), default=0),
             "facts": facts[0] | {"of each rank": [own.get("own") for own in facts]},
             "files": {f"rank-{rank}.safetensors": described for rank, described in enumerate(ranks)},
         }
@@ -236,8 +279,10 @@ class Checkpoints:
         did not find them whole. Keeps an OSError for ``wait``.
         """
         names = generation_names(self.disk, self.folder)
-        names = [name for name in names if numbers_in(name) <= numbers_in(newest)]
-        last = {numbers_in(name)[0]: name for name in reversed(names)}  # of each step, the newest step last
+        places = {name: place_of(self.disk, self.folder / name) for name in names}
+        last_place = place_of(self.disk, self.folder / newest)  # which another run may have removed meanwhile
+        names = [name for name in names if places[name] <= last_place]
+        last = {places[name][0]: name for name in reversed(names)}  # of each step, the newest step last
         remaining = list(last.values())[-self.keep :]
         try:
             for name in [*self.leftovers, *names]:
@@ -247,6 +292,12 @@ class Checkpoints:
             words = f"an older checkpoint cannot be removed from {self.folder}: {error.strerror or error}"
             self.error = OSError(words)
         self.leftovers = []
+
+    def remove_own_leftovers(self) -> None:
+        """Remove what ranks of this run have left of generations that could not be written."""
+        for name in self.leftovers:
+            if self.token in name:
+                self.remove(self.folder / name)
 
     def remove(self, folder: Path) -> None:
         """Remove a folder, of which nobody sees a part: under its name it is there whole or not at all."""
@@ -333,21 +384,38 @@ def is_manifest(body: dict[str, Any]) -> bool:
     files = body.get("files")
     return (
         isinstance(body.get("step"), int)
+        and isinstance(body.get("number", 0), int)
         and isinstance(body.get("facts"), dict)
         and isinstance(files, dict)
         and all(re.fullmatch(r"rank-[0-9]+\.safetensors", name) for name in files)
         and all(isinstance(file, dict) and {"bytes", "crc32"} <= file.keys() for file in files.values())
+        and all(isinstance(file.get("arrays"), dict) for file in files.values())
+        and all(
+            isinstance(array, dict)
+            and {"shape", "dtype"} <= array.keys()
+            and isinstance(array["shape"], list)
+            for file in files.values()
+            for array in file["arrays"].values()
+        )
     )
 
 
 def generation_names(disk: Disk, folder: Path) -> list[str]:
-    """The folders that are called as generations are, the newest first."""
-    names = (name for name in disk.names(folder) if re.fullmatch(r"step-[0-9]+(\.[0-9]+)?", name))
-    return sorted(names, key=numbers_in, reverse=True)
+    """The folders that are called as generations are, the newest first, by the places in their manifests."""
+    names = [name for name in disk.names(folder) if NAME.fullmatch(name)]
+    return sorted(names, key=lambda name: (place_of(disk, folder / name), name), reverse=True)
+
+
+def place_of(disk: Disk, folder: Path) -> Place:
+    """The place of the generation in a folder; by its name, where the manifest cannot be read."""
+    try:
+        return read_generation(folder, disk).place
+    except Damaged:
+        return (*numbers_in(folder.name), 0)[:2]
 
 
 def numbers_in(name: str) -> tuple[int, ...]:
-    """The step of a generation, and how often it was written before: (120, 1) of "step-00000120.1"."""
+    """What the name of a generation says of its place: (120, 1) of "step-00000120.1"."""
     return tuple(int(number) for number in name.removeprefix("step-").split("."))
 
 
@@ -369,6 +437,12 @@ def describe(array: np.ndarray) -> dict[str, Any]:
         "dtype": array.dtype.name,
         "crc32": crc32(array.tobytes()),
     }
+
+
+def newest_step(folder: Path, disk: Disk = REAL) -> tuple[str, int] | None:
+    """Name and step of the newest generation in a folder, by its manifest; None where there is none."""
+    names = generation_names(disk, folder)
+    return (names[0], place_of(disk, folder / names[0])[0]) if names else None
 
 
 def generations(folder: Path, disk: Disk = REAL) -> Iterator[Generation | Damaged]:

@@ -5,10 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 INTERVAL = 0.05  # seconds between two calls while a thread is waited for
 
@@ -71,6 +79,35 @@ class Disk:
         """All bytes of a file."""
         return file.read_bytes()
 
+    def reserve(self, file: Path) -> Callable[[], object]:
+        """Lock a new file until this process ends, or calls the function returned, which removes it.
+
+        Raises BlockingIOError, whose message names the process, where another process holds the lock. Does
+        nothing where the file system has no locks.
+        """
+        if fcntl is None:
+            return lambda: None
+        while True:
+            try:
+                descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+            except OSError:  # as on a full disk
+                return lambda: None
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                holder = os.read(descriptor, 1000).decode(errors="replace") or "another process"
+                os.close(descriptor)
+                raise BlockingIOError(errno.EAGAIN, holder) from None
+            except OSError:
+                os.close(descriptor)
+                return lambda: None
+            with suppress(OSError):
+                if os.path.samestat(os.fstat(descriptor), os.stat(file)):  # else it was removed meanwhile
+                    os.ftruncate(descriptor, 0)
+                    os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+                    return partial(unlock, file, descriptor)
+            os.close(descriptor)
+
     # Time, threads and random numbers
 
     def now(self) -> float:
@@ -96,3 +133,10 @@ class Disk:
     def random_bits(self, count: int) -> int:
         """An integer below 2^count, for a name that no other run takes."""
         return secrets.randbits(count)
+
+
+def unlock(file: Path, descriptor: int) -> None:
+    """Remove a locked file, and release its lock."""
+    with suppress(OSError):
+        file.unlink()
+    os.close(descriptor)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -89,6 +89,10 @@ class RecordedDisk(Disk):
         """Return when the bytes of a file are safe, or the names in a folder."""
         with self.lock:
             self.do(Sync(self.node(file)))
+
+    def reserve(self, file: Path) -> Callable[[], object]:
+        """Nothing: its programs are threads of this process."""
+        return lambda: None
 
     def rename(self, old: Path, new: Path) -> None:
         with self.lock:

@@ -38,3 +38,9 @@ class StopAgreement:
             requests = self.finish()  # also of who asked before: a request stays
             self.finish = None
         return SIGNALS[int(requests.argmax())] if requests.any() else None
+
+    def close(self) -> None:
+        """Leave nothing open, where no step was said to be the last one; all ranks call."""
+        finish, self.finish = self.finish, None
+        if finish is not None:
+            finish()

@@ -7,6 +7,7 @@ averaged models, needs the same layout.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ import numpy as np
 from minigrad.backend import Backend, Values
 from minigrad.device import on_gpu, to_host
 from minigrad.module import Module
+from minigrad.nn import Dropout
 from minigrad.optim import Optimizer
-from minigrad.own_state import OwnState, generator_states, set_generator_states
+from minigrad.own_state import OwnState, generator_states, serial_modules, set_generator_states
+from minigrad.train import History
 
 from ..comm import Communicator
 from ..comm.allgather_json import allgather_json
@@ -30,14 +33,16 @@ def gather_state(
     model: Module,
     optimizer: Optimizer,
     schedule: OwnState | None = None,
+    history: History | None = None,
 ) -> tuple[Arrays, dict[str, Any], Arrays]:
     """The arrays of a serial run, facts, and this rank's own arrays; all ranks of ``comm`` call.
 
     Names are "model/0.weight" and "optimizer/v/0.weight"; a rank's own begin with "rank-0/". The facts hold
-    the number of the next step, by which random masks go, and the numbers in the optimizer's state, by key
-    and parameter; and the numbers of a ``schedule`` that has a state, as ReduceLROnPlateau, the same on all
-    ranks. Before, ``backend`` drains what is on its way, which for pipelines without a flush, and
-    asynchronous servers, changes the training. Raises ValueError for a strategy whose ranks may leave.
+    the number of the next step and the seeds of dropout, by which random masks go; the numbers in the
+    optimizer's state, by key and parameter, and those of a ``schedule`` that has a state, as
+    ReduceLROnPlateau, the same on all ranks; and the ``history`` of ``fit``. Before, ``backend`` drains what
+    is on its way, which for pipelines without a flush, and asynchronous servers, changes the training. Raises
+    ValueError for a strategy whose ranks may leave.
     """
     refuse_unresumable(backend)
     backend.drain(model)
@@ -49,6 +54,8 @@ def gather_state(
         arrays, own = serial_state(backend, keys, model, optimizer, numbers), {}
     mine: dict[str, Any] = {"generators": generator_states(model), "optimizer": numbers, "values": {}}
     mine["same layout only"] = backend.same_layout_only
+    mine["strategy"] = type(backend).__name__
+    mine["seeds"] = {name: layer.seed for name, layer in dropouts(model)}
     for name, value in backend.own_values().items():
         parts = arrays_in(value)
         own |= {f"{OWN}{name}{place}": array for place, array in parts.items()}
@@ -56,6 +63,8 @@ def gather_state(
     facts = {"step_number": backend.step_number, "optimizer": numbers, "own": mine}
     if schedule is not None:
         facts["schedule"] = schedule.own_values()
+    if history is not None:
+        facts["history"] = dict(vars(history))
     return arrays, facts, {f"rank-{comm.rank}/{n}": a for n, a in own.items()}
 
 
@@ -72,6 +81,21 @@ def serial_state(
             elif value is not None:
                 arrays[f"{OPTIMIZER}{key}/{name}"] = value
     return arrays
+
+
+def dropouts(model: Module) -> Iterator[tuple[str, Dropout]]:
+    """The layers of dropout on this rank, by their names in the serial model."""
+    return ((name, layer) for name, layer in serial_modules(model) if isinstance(layer, Dropout))
+
+
+def load_seeds(model: Module, seeds: dict[str, int]) -> None:
+    """Give each layer of dropout the seed that is saved under its name; ValueError where there is none."""
+    for name, layer in dropouts(model):
+        if name not in seeds:
+            raise ValueError(
+                f"the checkpoint is of a model without dropout at layer {name}; build the same model to go on"
+            )
+        layer.seed = seeds[name]
 
 
 def load_model_state(model: Module, arrays: Arrays) -> None:
@@ -94,15 +118,21 @@ def load_state(
     arrays: Arrays,
     facts: dict[str, Any],
     *,
-    same_layout: bool,
+    same_layout: bool | None = None,
     schedule: OwnState | None = None,
+    history: History | None = None,
 ) -> None:
     """Give this rank, whose model has been placed, everything else that was saved.
 
-    Masks of dropout are those of the steps to come, in any layout. Generators that are attributes of layers,
-    and what was measured of ranks, go on in the same layout only; in another one they begin anew. Raises
-    ValueError where ranks have a state of their own that it cannot use, where ``schedule`` is None and the
-    checkpoint has the state of one, and in the opposite case.
+    ``same_layout`` says whether ranks, strategy and options are those that wrote the checkpoint; None takes
+    it that they are where the number of ranks and the class of ``backend`` are. ``history`` becomes the saved
+    one, for ``fit`` to start from.
+
+    Masks of dropout are those of the steps to come, in any layout and whatever ``model`` was built from; with
+    a checkpoint of an earlier version, which has no seeds, they go by the model's. Generators that are
+    attributes of layers, and what was measured of ranks, go on in the same layout only; in another one they
+    begin anew. Raises ValueError where ranks have a state of their own that it cannot use, where ``schedule``
+    is None and the checkpoint has the state of one, in the opposite case, and where something is missing.
     """
     if (schedule is None) == ("schedule" in facts):
         holds, takes = ("a", "without one") if schedule is None else ("no", "with one")
@@ -110,10 +140,37 @@ def load_state(
             f"the checkpoint holds {holds} schedule's state, and the training goes on {takes}; give "
             "gather_state and load_state the same schedule, or neither of them one"
         )
+    try:
+        load_facts(comm, backend, model, optimizer, arrays, facts, same_layout, schedule)
+        if history is not None:
+            vars(history).update(vars(History(**facts["history"])))
+    except (IndexError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"the checkpoint lacks what a training needs to go on ({type(error).__name__}: {error}): "
+            "gather_state has not written it, or of another model or layout"
+        ) from error
+
+
+def load_facts(
+    comm: Communicator,
+    backend: Backend,
+    model: Module,
+    optimizer: Optimizer,
+    arrays: Arrays,
+    facts: dict[str, Any],
+    same_layout: bool | None,
+    schedule: OwnState | None,
+) -> None:
+    """Do what ``load_state`` does, for facts that have all the names that ``gather_state`` gives them."""
     backend.count_steps_from(facts["step_number"])
     if schedule is not None:
         schedule.set_own_values(facts["schedule"])
     ranks = facts["of each rank"]
+    if all("seeds" in own for own in ranks):  # else of an earlier version: they are those of the model's rng
+        load_seeds(model, {name: seed for own in ranks for name, seed in own["seeds"].items()})
+    if same_layout is None:
+        same_layout = {type(backend).__name__} == {own.get("strategy") for own in ranks}
+        same_layout &= len(ranks) == comm.size
     if not same_layout:
         if backend.same_layout_only or any(own["same layout only"] for own in ranks):
             raise ValueError(

@@ -29,15 +29,9 @@ def show(folder: Folder) -> None:
             console.print(f"damaged: {generation}")
             continue
         newest = newest or generation
-        facts, files = generation.facts, generation.manifest["files"]
-        of_training = "config" in facts  # not of a program that wrote its own
-        table.add_row(
-            generation.folder.name,
-            str(generation.step),
-            f"{facts['history']['losses'][-1]:.4f}" if of_training else "",
-            ranks_of(**facts["config"]) if of_training else counted(len(files), "rank"),
-            f"{sum(file['bytes'] for file in files.values()) / 1e6:.1f}",
-        )
+        megabytes = sum(file["bytes"] for file in generation.manifest["files"].values()) / 1e6
+        row = generation.folder.name, str(generation.step), *of_training(generation), f"{megabytes:.1f}"
+        table.add_row(*row)
     console.print(table)
     if newest is not None:
         console.print(arrays_of(newest))
@@ -71,6 +65,15 @@ def checkpoints_in(folder: Path) -> list[Generation | Damaged]:
     if not all_of_them:
         raise ValueError(f"there is no checkpoint in {folder}; train --checkpoint {folder} writes some")
     return all_of_them
+
+
+def of_training(generation: Generation) -> tuple[str, str]:
+    """The loss of the last step, and the ranks; no loss of a program that wrote its own."""
+    facts = generation.facts
+    try:
+        return f"{facts['history']['losses'][-1]:.4f}", ranks_of(**facts["config"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return "", counted(len(generation.manifest["files"]), "rank")
 
 
 def arrays_of(generation: Generation) -> Table:

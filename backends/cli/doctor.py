@@ -150,7 +150,7 @@ def answer(
 ) -> tuple[int, list[str]]:
     """The command's exit status and the lines that it prints; raises TimeoutExpired after ``seconds``."""
     variables = (variables or environment(2)) | own_modules()
-    with tempfile.TemporaryFile("w+") as output:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
         status = supervise(command, variables, seconds=seconds, output=output)
         output.seek(0)
         return status, output.read().strip().splitlines()
@@ -204,7 +204,7 @@ def links_of_hosts(hosts: Path) -> Links:
     """The links between the hosts in a file, a rank on each; ValueError or RuntimeError where they fail."""
     if not hosts.is_file():
         raise ValueError(f"there is no host file {hosts}; write one host name per line")
-    lines = (line.partition("#")[0].strip() for line in hosts.read_text().splitlines())
+    lines = (line.partition("#")[0].strip() for line in hosts.read_text(encoding="utf-8").splitlines())
     names = [re.split(r"[\s:]", line)[0] for line in lines if line]
     if len(names) < 2:
         raise ValueError(f"{hosts} has {counted(len(names), 'host')}, and a link needs two; add host names")

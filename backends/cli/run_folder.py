@@ -123,4 +123,4 @@ def check_writable(file: Path | None, flag: str = "--json") -> None:
 def write_json(file: Path, content: dict[str, Any]) -> None:
     """Write ``content``; if that fails, ``file`` stays as it was."""
     with replacement(file) as part:
-        part.write_text(json.dumps(content, indent=1))
+        part.write_text(json.dumps(content, indent=1), encoding="utf-8")

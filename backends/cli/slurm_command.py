@@ -84,5 +84,5 @@ def write(text: str, file: Path | None) -> None:
     if file is None:
         print(text, end="")
         return
-    file.write_text(text)
+    file.write_text(text, encoding="utf-8")
     print(f"written to {file}")

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from inspect import Parameter, signature
 from itertools import pairwise
 from typing import Any
@@ -19,18 +20,20 @@ from minigrad import exact_convolutions
 from minigrad.backend import Backend
 from minigrad.capture import Captured
 from minigrad.device import use_gpu_of
-from minigrad.lr_schedules import SCHEDULES, find_schedule, warm_up
+from minigrad.lr_schedules import SCHEDULES, Schedule, find_schedule, warm_up
 from minigrad.mnist import load
 from minigrad.models import Net, find_net
 from minigrad.module import Module
 from minigrad.optim import OPTIMIZERS, find_optimizer
 from minigrad.train import History, accuracy, fit
 
+from ..checkpoint.training_checkpoints import TrainingCheckpoints
 from ..comm import Communicator
 from ..launch.launch import cores
 from ..launch.signals import uninterrupted
-from .checkpointing import NO_CHECKPOINTS, CheckpointOptions, TrainingCheckpoints
+from .checkpointing import NO_CHECKPOINTS, CheckpointOptions, check_settings, same_layout
 from .curves import title_of
+from .lengths import Lengths
 from .options import DTYPES, checked_by, choice, device_option, exact_option, positive, seed_option
 from .parallel import ParallelConfig, chosen, counted, members
 from .strategy_flags import option
@@ -108,6 +111,10 @@ class Training:
         """The number of steps of the run; it loads the data set, unless a step takes all samples."""
         return self.epochs * (1 if self.batch is None else -(-len(load(self.dataset).train) // self.batch))
 
+    def schedule(self, lr: float, steps: int) -> Schedule:
+        """The learning rate of each step of a training that has so many."""
+        return warm_up(find_schedule(self.lr_schedule)(lr, steps), self.warm_up, lr / 10)
+
     def check_warm_up(self) -> None:
         """Raise ValueError for a warm-up that does not end before the run."""
         if self.warm_up and self.warm_up >= (steps := self.steps()):
@@ -163,20 +170,36 @@ class Training:
             settings["momentum"] = 0.0
         model = net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype, device=self.device)
         say = console.print if comm.rank == 0 else lambda text: None
-        checkpoints = TrainingCheckpoints(checkpoint_options, comm, self.config(), say)
+        checkpoints = TrainingCheckpoints(
+            checkpoint_options.folder,
+            comm,
+            every=checkpoint_options.every,
+            keep=checkpoint_options.keep,
+            steps=steps,
+            resume=checkpoint_options.resume or False,
+            check=lambda generation: check_settings(generation, self.config()),
+            facts={"config": self.config()},
+            say=say,
+        )
+        saved = checkpoints.saved
         checkpoints.load_model(model)
+        same = bool(saved) and same_layout(saved, self.config())
         for member in members(backend):
-            member.set_chosen(checkpoints.chosen)
+            member.set_chosen(saved.get("chosen", {}) if same else {})
         model = backend.place(model)
         optimizer = find_optimizer(self.optimizer)(model.parameters(), lr, **settings)
         if self.clip is not None:
             optimizer.clipped(self.clip)
-        checkpoints.load_rest(backend, model, optimizer)
-        history, accuracies = checkpoints.history, checkpoints.accuracies
+        history = checkpoints.load_rest(backend, model, optimizer, same_layout=same)
+        accuracies = list(saved.get("test_accuracies", []))
+        lengths = Lengths(saved, len(history.losses), self.epochs, steps // self.epochs)
         config = {"momentum": None, **self.config(), "lr": lr, **settings}
         config |= chosen(backend)
-        rate = warm_up(find_schedule(self.lr_schedule)(lr, steps), self.warm_up, lr / 10)
-        folder = None if checkpoint_options.checkpoint is None else str(checkpoint_options.checkpoint)
+        schedule_of = partial(self.schedule, lr)
+        rate = lengths.rate(schedule_of)
+        for note in lengths.notes(self.lr_schedule, schedule_of):
+            say(note)
+        folder = None if checkpoint_options.folder is None else str(checkpoint_options.folder)
         records = TrainingLog(
             append,
             {"config": config, "ranks": comm.size, "checkpoints": folder},
@@ -217,8 +240,8 @@ class Training:
             def on_step(step: int, loss: float) -> None:
                 show(step, loss)
                 records.update(history, accuracies)
-                last = step == steps - 1
-                if checkpoints.write(backend, model, optimizer, history, accuracies, last=last):
+                more = {"test_accuracies": accuracies, "chosen": chosen(backend), "lengths": lengths.parts}
+                if checkpoints.write(**more):
                     save(measurements(history, finished=False))
                 checkpoints.stop_if_agreed()
 
@@ -237,7 +260,6 @@ class Training:
                 on_epoch=on_epoch,
                 span=comm.computing,
             )
-        checkpoints.close()
         figures = {name: value for member in members(backend) for name, value in member.figures().items()}
         figures |= measurements(history, finished=True)
         with exact_convolutions(self.exact):

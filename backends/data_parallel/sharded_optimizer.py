@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad.backend import Backend, Values, host_copy
+from minigrad.backend import Backend, Values, host_copy, is_number
 from minigrad.device import array_module
 from minigrad.module import Module
 from minigrad.optim import Optimizer
@@ -77,6 +77,6 @@ class ShardedOptimizer(Backend):
             state: dict[str, Any] = {}
             for key, of_key in values.items():
                 if (value := of_key.get(names[parameter])) is not None:
-                    xp, whole = array_module(parameter.data), np.ndim(value) or parameter.shape == ()
-                    state[key] = xp.array(np.ravel(value)[within]) if whole else value.item()
+                    xp, number = array_module(parameter.data), is_number(value, parameter.data)
+                    state[key] = value.item() if number else xp.array(np.ravel(value)[within])
             optimizer.state.append(state)

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from minigrad.files import replacement
-
 STACKS = "stacks.txt"  # in the folder of a training
 LIBRARY = os.path.dirname(os.__file__)
 FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')  # a line of faulthandler's
@@ -96,11 +94,13 @@ def write_stacks(stacks: str, folder: Path | None) -> None:
 
     Without one they are written to a file of their own under ``runs/``; where that cannot be, to stderr.
     """
+    from minigrad.files import replacement  # which loads NumPy, and each rank imports this module first
+
     stamp = time.strftime("%Y%m%d-%H%M%S")
     file = folder / STACKS if folder is not None else Path("runs") / f"{stamp}-{STACKS}"
     try:
         with replacement(file) as part:
-            part.write_text(stacks)
+            part.write_text(stacks, encoding="utf-8")
     except OSError as error:
         print(f"minigrad: {error}; these are the stacks of all ranks:\n{stacks}", file=sys.stderr, flush=True)
     else:

@@ -242,7 +242,7 @@ def check_room(ranks: int, transport: str, oversubscribe: bool = False) -> None:
 def free_memory() -> int:
     """The memory for new processes in bytes, as Linux estimates it; 2^62 on other systems."""
     try:
-        with open("/proc/meminfo") as file:
+        with open("/proc/meminfo", encoding="utf-8") as file:
             lines = dict(line.split(":", 1) for line in file)
         return int(lines["MemAvailable"].split()[0]) << 10
     except (OSError, KeyError, ValueError):

@@ -87,7 +87,7 @@ def measure_links(comm: Communicator) -> Links:
 def sent_bytes() -> dict[str, int]:
     """The bytes that each network interface of this machine has sent; empty where there is no /proc."""
     try:
-        with open("/proc/self/net/dev") as file:
+        with open("/proc/self/net/dev", encoding="utf-8") as file:
             rows = [line.partition(":") for line in file if ":" in line]
     except OSError:
         return {}

@@ -46,7 +46,7 @@ def note(name: str, text: str) -> bool:
         return False
     file = os.path.join(folder, name)
     try:
-        with open(f"{file}.{os.getpid()}.part", "w") as part:
+        with open(f"{file}.{os.getpid()}.part", "w", encoding="utf-8") as part:
             part.write(text)
         os.replace(part.name, file)
     except OSError:  # another launcher started this process, or another machine runs it
@@ -57,7 +57,7 @@ def note(name: str, text: str) -> bool:
 def noted_status() -> int:
     """The exit status that this rank has noted; 0 where there is none."""
     try:
-        with open(os.path.join(job_folder(), f"end.{number()}")) as file:
+        with open(os.path.join(job_folder(), f"end.{number()}"), encoding="utf-8") as file:
             return int(file.read())
     except (OSError, ValueError):
         return 0
@@ -107,7 +107,7 @@ def write_stacks_on_signal() -> None:
     if not (folder := job_folder()):  # another launcher started this process
         return
     with suppress(OSError):  # another machine runs it
-        file = open(os.path.join(folder, f"stacks.{number()}"), "w")  # noqa: SIM115
+        file = open(os.path.join(folder, f"stacks.{number()}"), "w", encoding="utf-8")  # noqa: SIM115
         faulthandler.register(DUMP, file)
 
 
@@ -129,7 +129,10 @@ def request_stacks() -> None:
         ours = {*marked(folder), os.getpid()}  # a process number may be of another machine
         for file in os.listdir(folder):
             if re.fullmatch(r"pid\.\d+", file):
-                with open(os.path.join(folder, file)) as pid, suppress(ValueError, ProcessLookupError):
+                with (
+                    open(os.path.join(folder, file), encoding="utf-8") as pid,
+                    suppress(ValueError, ProcessLookupError),
+                ):
                     if (process := int(pid.read())) in ours:
                         os.kill(process, DUMP)
 

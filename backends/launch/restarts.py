@@ -10,12 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..checkpoint.checkpoints import generation_names, numbers_in
-from ..checkpoint.disk import Disk
-from .resume_command import resume_command, resuming
+from ..checkpoint.checkpoints import newest_step
+from .resume_command import resuming
 from .signals import Interrupted
 from .stopped import Stopped
-from .supervise import Ending
+from .supervise import Ending, saved_in
 
 
 @dataclass(frozen=True)
@@ -32,12 +31,14 @@ class Restarts:
         """
         arguments, restarts = sys.argv[1:], 0
         while (ending := self.ending(start, arguments)).crashed and restarts < self.limit:
-            restarts, newest = restarts + 1, self.newest()
+            restarts, newest = restarts + 1, newest_step(self.folder)
             arguments = sys.argv[1:] if newest is None else resuming(sys.argv[1:], self.folder)
-            way = "from the beginning" if newest is None else f"from step {numbers_in(newest)[0]}"
+            way = "from the beginning" if newest is None else f"from step {newest[1]}"
             reason = ending.reason or f"the job ended with status {ending.status}"
             line = f"{ending.progress_end}minigrad: {reason}; restart {restarts} of {self.limit}, {way}"
             print(line, file=sys.stderr, flush=True)
+        if newest_step(self.folder) is not None:
+            ending = ending._replace(saved=saved_in(None, self.folder))
         ending.report()
         return ending.status
 
@@ -48,13 +49,6 @@ class Restarts:
         except Stopped:
             raise
         except Interrupted as signal:
-            newest = self.newest()
-            if newest is None:
+            if newest_step(self.folder) is None:
                 raise
-            step, command = numbers_in(newest)[0], resume_command(self.folder)
-            words = f"step {step} is saved in {self.folder / newest}; go on with: {command}"
-            raise Interrupted(signal.number, words) from None
-
-    def newest(self) -> str | None:
-        """The name of the newest generation; None before there is one."""
-        return next(iter(generation_names(Disk(), self.folder)), None)
+            raise Interrupted(signal.number, saved_in(None, self.folder)) from None

@@ -34,6 +34,6 @@ class Stopped(Interrupted):
     def reported_in(cls, folder: Path) -> Self | None:
         """What the ranks of the job with this folder have reported; None if they have not stopped so."""
         try:
-            return cls(*json.loads((folder / STOPPED).read_text()))
+            return cls(*json.loads((folder / STOPPED).read_text(encoding="utf-8")))
         except OSError:
             return None

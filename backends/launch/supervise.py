@@ -162,7 +162,8 @@ class Job:
         log = self.text_of(METRICS)
         if not log and self.is_elsewhere():
             return "nothing was kept, unless a rank on another machine says so"
-        return saved_in(Path(log)) if log else "nothing was kept"
+        folder = self.text_of(f"{rank.SAVES}.0")
+        return saved_in(Path(log) if log else None, Path(folder) if folder else None)
 
     def report_hang(self) -> None:
         """Where a wait timed out, say what each rank did then, and write the stacks beside the metrics."""
@@ -196,7 +197,7 @@ class Job:
     def text_of(self, note: str) -> str:
         """The text of a note in the job's folder; empty where there is none."""
         try:
-            return (self.folder / note).read_text(errors="replace")
+            return (self.folder / note).read_text(errors="replace", encoding="utf-8")
         except OSError:
             return ""
 
@@ -205,7 +206,9 @@ class Job:
         ends = []
         for file in self.folder.glob("end.*[0-9]"):
             with suppress(OSError, ValueError):
-                ends.append((file.stat().st_mtime, int(file.suffix[1:]), int(file.read_text())))
+                ends.append(
+                    (file.stat().st_mtime, int(file.suffix[1:]), int(file.read_text(encoding="utf-8")))
+                )
         if not ends:
             return None
         at, rank, status = min(ends)
@@ -232,7 +235,7 @@ class Job:
 
     def rank_processes(self) -> list[int]:
         """The ranks' processes on this machine; none before they begin."""
-        return [int(file.read_text()) for file in self.folder.glob("pid.*[0-9]")]
+        return [int(file.read_text(encoding="utf-8")) for file in self.folder.glob("pid.*[0-9]")]
 
 
 def supervise(
@@ -390,22 +393,32 @@ def proxies_of(pid: int) -> list[int]:
     """
     running = []
     with suppress(OSError):
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            name, _, rest = Path(f"/proc/{child}/stat").read_text().partition("(")[2].rpartition(")")
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split():
+            name, _, rest = (
+                Path(f"/proc/{child}/stat").read_text(encoding="utf-8").partition("(")[2].rpartition(")")
+            )
             if rest.split()[0] != "Z" and "hydra" in name:
                 running.append(int(child))
     return running
 
 
-def saved_in(log: Path | None) -> str:
-    """What a training has saved, by its metrics log, in words, and how it goes on from a checkpoint."""
+def saved_in(log: Path | None, folder: Path | None = None) -> str:
+    """What a training has saved, in words, and how it goes on from a checkpoint.
+
+    It is known from its metrics log, and from the ``folder`` of its checkpoints, which may be older than it.
+    """
+    from ..checkpoint.checkpoints import newest_step  # which loads NumPy
+
     try:
         first, last = first_and_last(log) if log else ({}, {})
     except (OSError, ValueError):
         first, last = {}, {}
-    if not (steps := last.get("step")):
-        return "nothing was kept, the first step had not ended"
-    checkpoints = first.get("checkpoints")
-    go_on = checkpoints is not None and any(Path(checkpoints).glob("step-*"))
-    way = f"; go on with: {resume_command(str(checkpoints))}" if go_on else ""
-    return f"the figures of its first {steps} steps are in {log}{way}"
+    steps, folder = last.get("step"), folder or first.get("checkpoints")
+    newest = newest_step(Path(folder)) if folder else None
+    if not steps and newest is None:
+        return "nothing was kept, the first step had not ended" if log else "nothing was kept"
+    words = [f"the figures of its first {steps} steps are in {log}"] if steps else []
+    if newest is not None and folder:
+        words += [] if steps else [f"step {newest[1]} is saved in {Path(folder) / newest[0]}"]
+        words.append(f"go on with: {resume_command(str(folder))}")
+    return "; ".join(words)

@@ -74,7 +74,7 @@ def mapped() -> str:
     texts = []
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with suppress(OSError):
-            texts.append(maps.read_text())
+            texts.append(maps.read_text(encoding="utf-8"))
     return "\n".join(texts)
 
 

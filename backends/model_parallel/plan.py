@@ -99,7 +99,7 @@ def read_plan(file: Path) -> Plan:
     if not file.is_file():
         raise ValueError(f"there is no plan file {file}; {example}")
     try:
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8")
         plan = tomllib.loads(text) if toml else json.loads(text, object_pairs_hook=unique)
     except ValueError as error:  # of either format, and of text that is none
         raise ValueError(f"the plan {file} cannot be read: {error}; {example}") from error

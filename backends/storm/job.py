@@ -22,7 +22,7 @@ from minigrad.optim import Adam, Optimizer
 from minigrad.own_state import generator_states
 from minigrad.train import History, fit
 
-from ..cli.checkpointing import CheckpointOptions, TrainingCheckpoints
+from ..checkpoint.training_checkpoints import TrainingCheckpoints
 from ..cli.parallel import counted
 from ..registry import Strategy, find_strategy
 from .host_disk import HostDisk
@@ -94,21 +94,27 @@ class Job:
 
     def run(self, comm: UnreliableComm, disk: HostDisk, observer: Observer, *, resume: bool) -> None:
         """Train on this rank, from the newest whole checkpoint if it is to ``resume``."""
-        options = CheckpointOptions(FOLDER, self.every, self.keep, FOLDER if resume else None)
         say = partial(observer.on_message, comm) if comm.rank == 0 else lambda text: None
         backend = self.find(self.strategy)(comm)
-        checkpoints = TrainingCheckpoints(options, comm, self.config, say, disk)
-        model = net()
-        checkpoints.load_model(model)
-        model = backend.place(model)
+        checkpoints = TrainingCheckpoints(
+            FOLDER,
+            comm,
+            every=self.every,
+            keep=self.keep,
+            steps=STEPS,
+            resume=FOLDER if resume else False,
+            facts={"config": self.config},
+            say=say,
+            disk=disk,
+        )
+        model = backend.place(checkpoints.load_model(net()))
         optimizer = Adam(model.parameters(), 0.01)
-        checkpoints.load_rest(backend, model, optimizer)
-        history = checkpoints.history
+        history = checkpoints.load_rest(backend, model, optimizer)
         observer.on_start(comm, history, state_of(backend, model, optimizer))
 
         def on_step(step: int, loss: float) -> None:
             observer.on_step(comm, history, state_of(backend, model, optimizer))
-            checkpoints.write(backend, model, optimizer, history, [], last=step == STEPS - 1)
+            checkpoints.write()
 
         fit(
             model,

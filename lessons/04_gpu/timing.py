@@ -57,5 +57,7 @@ class Sheet(NamedTuple):
 
 H200 = Sheet("NVIDIA H200", flops=67e12, memory=4.8e12, link=64e9, launch=10e-6)
 
-LAUNCHES: dict[str, dict[str, int]] = json.loads(Path(__file__).with_name("launches.json").read_text())
+LAUNCHES: dict[str, dict[str, int]] = json.loads(
+    Path(__file__).with_name("launches.json").read_text(encoding="utf-8")
+)
 """What one training step asks of a GPU, by network: ``python -m tests.launches --write``."""

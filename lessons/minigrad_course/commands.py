@@ -32,7 +32,7 @@ from backends.launch.signals import Interrupted
 from backends.launch.supervise import supervise
 from minigrad.lookup import check_choice
 
-from . import LESSONS
+from . import INSTALLED, LESSONS
 from .progress import FILE as PROGRESS
 from .progress import Progress, note_answers, note_lesson, note_points
 from .repository import repository
@@ -56,7 +56,7 @@ class Lesson:
 
     @classmethod
     def read(cls, file: Path) -> Lesson:
-        text = ast.get_docstring(ast.parse(file.read_text())) or ""
+        text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
         title = text.partition("\n")[0].removeprefix("Lesson ").partition(". ")[2]
         section = text.partition("Lecture section: ")[2].partition(".")[0].replace("\n", " ")
         return cls(file.parent.name.partition("_")[0], title.rstrip("."), section, file)
@@ -396,7 +396,7 @@ def grade(
         note_points(work.name, report.score, work.points)
     for kind, file in files.items():
         if file is not None:
-            file.write_text(as_text(report, kind))
+            file.write_text(as_text(report, kind), encoding="utf-8")
     if not answers:
         print_paths(console, text=own_copy(work.folder / "README.md"))
         after_grading(report, submission, find_assignments(folder)).show(console)

@@ -91,7 +91,7 @@ def copies(files: list[Path], answers: list[Path]) -> Iterator[tuple[Path, Path]
 def windows(file: Path) -> Iterator[tuple[str, ...]]:
     """All WINDOW lines in a row of a text, without indentation, imports and lines that are only brackets."""
     try:
-        lines = [line.strip() for line in file.read_text().splitlines()]
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     except UnicodeDecodeError:
         return
     lines = [line for line in lines if re.search(r"\w", line) and not re.match(r"(from|import)\s", line)]
@@ -106,4 +106,4 @@ def without_dead_links(file: Path, files: set[Path]) -> str:
         target = (file.parent / match[2]).resolve()
         return match[0] if target in files | folders else match[1]
 
-    return LINK.sub(link, file.read_text())
+    return LINK.sub(link, file.read_text(encoding="utf-8"))

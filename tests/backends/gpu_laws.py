@@ -143,14 +143,14 @@ def minigrad(*arguments: str) -> dict[str, Any]:
         sys.argv = ["minigrad", *arguments, "--json", f"{folder}/results.json"]
         os.chdir(folder)
         try:
-            with open(os.devnull, "w") as output, redirected(output):
+            with open(os.devnull, "w", encoding="utf-8") as output, redirected(output):
                 command()
         except SystemExit as end:
             assert not end.code, f"minigrad {' '.join(arguments)} has status {end.code}"
         finally:
             os.chdir(here)
             sys.argv = argv
-        return json.loads(Path(folder, "results.json").read_text())
+        return json.loads(Path(folder, "results.json").read_text(encoding="utf-8"))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 from backends.comm import run_ranks
 from backends.comm.communicator import Communicator
 from backends.data_parallel.parameter_server import ParameterServer
-from backends.laws import bound_for, distance
+from backends.laws import bound_for, distances
 from minigrad import ops, optim
 from minigrad.backend import Backend, Serial
 from minigrad.data import Batch
@@ -54,8 +54,7 @@ def two_models_train_in_turns(make: Make, comm: Communicator, build: Build) -> N
             backend.update(model, optimizer)
     for (number, backend, model), (_, serial, alone) in zip(runs[::2], runs[1::2], strict=True):
         expected, actual = serial.full_parameters(alone), backend.full_parameters(model)
-        for name, value in expected.items():
-            _, relative = distance(value, actual[name])
+        for name, (_, relative) in distances(expected, actual).items():
             assert relative <= bound_for(np.float64), f"model {number}: {name} is {relative:.1e} off"
 
 
@@ -153,6 +152,5 @@ def a_server_updates_what_its_optimizer_has(some: slice) -> None:
     train(Serial(), "serial")
     run_ranks(2, lambda comm: train(ParameterServer(comm, staleness=0), f"rank {comm.rank}"))
     for rank in (0, 1):
-        for name, value in runs["serial"].items():
-            _, relative = distance(value, runs[f"rank {rank}"][name])
+        for name, (_, relative) in distances(runs["serial"], runs[f"rank {rank}"]).items():
             assert relative <= 1e-12, f"{name} is {relative:.1e} off on rank {rank}"

@@ -14,7 +14,7 @@ from backends.comm.mailboxes import Deadlock
 from backends.comm.virtual import VirtualCluster
 
 X = np.ones(2)
-SOURCE = Path(__file__).read_text().splitlines()
+SOURCE = Path(__file__).read_text(encoding="utf-8").splitlines()
 
 
 def both_receive_first(comm):

@@ -56,7 +56,9 @@ def test_trains_like_serial(schedule, data):
     build = MODELS[model]
     dtype = data.draw(st.sampled_from([np.float64, np.float64, np.float32]))
     optimizer = data.draw(st.sampled_from(["momentum"] if dtype is np.float32 else sorted(OPTIMIZERS)))
-    same_bits = schedule in IN_ORDER and model != "tied" and optimizer in ("momentum", "adam")
+    left_out = data.draw(st.integers(0, 3))  # their gradients add up over the steps, in another order
+    in_order = schedule in IN_ORDER and model != "tied" and left_out == 0
+    same_bits = in_order and optimizer in ("momentum", "adam")
     # The statistics of few samples leave gradients that are nothing but rounding.
     least = 3 * numbers.micros if model == "dropping" and not same_bits else 1
     bounds = any_bounds(len(build(np.random.default_rng(0))), numbers.stages(schedule))  # pyright: ignore
@@ -73,7 +75,7 @@ def test_trains_like_serial(schedule, data):
         how=data.draw(HOW),
         bounds=data.draw(st.sampled_from(["bytes", *bounds])),
         recompute=data.draw(st.booleans()),
-        left_out=data.draw(st.integers(0, 3)),
+        left_out=left_out,
     )
 
 

@@ -261,7 +261,7 @@ def names_the_file(write, file: Path) -> None:
     """On a full disk, ``write`` raises an error that names the file, and leaves what was there."""
     for before in ([], ["old"]):
         if before:
-            file.write_text("old")
+            file.write_text("old", encoding="utf-8")
         with pytest.raises(OSError, match=re.escape(f"cannot write {file}: No space left")):
             write(file)
         assert [f.read_text() for f in file.parent.iterdir()] == before

@@ -143,6 +143,7 @@ STATE = "backends.checkpoint.training_state"
 SERVERS = "backends.data_parallel.parameter_server.parameter_server"
 SERVER = "backends.data_parallel.parameter_server.server"
 BACKUP, SHARES = "backends.data_parallel.backup_workers", "backends.data_parallel.proportional"
+CHECKPOINTS = "backends.checkpoint.training_checkpoints"
 PIPEDREAM = "backends.pipeline.asynchronous"
 DRAIN = "    backend.drain(model)\n"
 DIFFERS = r"rank \d: .*(differs|losses|is not)"
@@ -190,9 +191,9 @@ BUGS = [
         '("steps", "versions")', servers_keep_statistics, DIFFERS),
     Bug("late workers get no answer", BACKUP, "        self.finalize(model)\n", "",
         backup_workers_go_on, DEADLOCK),
-    Bug("all ranks agree after every step", "backends.cli.checkpointing", "        if backend.may_lag:\n",
+    Bug("all ranks agree after every step", CHECKPOINTS, "        if backend.may_lag:\n",
         "        if False:\n", late_workers_are_not_waited_for, DEADLOCK),
-    Bug("ranks agree before they drain", "backends.cli.checkpointing",
+    Bug("ranks agree before they drain", CHECKPOINTS,
         "            backend.drain(model)\n", "", late_workers_are_not_waited_for, DEADLOCK),
     Bug("updates are counted anew", BACKUP, 'self.version = int(values["version"])', "self.version = 0",
         contributors_are_listed, "."),

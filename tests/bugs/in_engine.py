@@ -4,6 +4,7 @@ import os
 from functools import partial
 from itertools import combinations
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import Mock, patch
 
 import numpy as np
@@ -384,7 +385,7 @@ def another_shape_is_no_gradient() -> None:
 def an_op_returns_its_pullbacks() -> None:
     for result in (lambda x: x, lambda x: (x, lambda g: g), lambda x: (x, (x,)), lambda x: (x, ())):
 
-        def cube(x, *, result=result):
+        def cube(x, *, result: Any = result) -> Any:
             return result(x)
 
         try:

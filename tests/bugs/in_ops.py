@@ -262,7 +262,7 @@ BUGS = [
         zeros_have_gradients, DIFFERENCE),
     Bug("a product is divided by an infinity", REDUCE, "(size <= info.max)", "True", infinities_are_factors,
         "the gradient of a product"),
-    Bug("a product that is too small is divided", REDUCE, "(size >= info.tiny)", "(size > 0)",
+    Bug("a product that is too small is divided", REDUCE, "(size >= info.tiny)", "(size >= 0)",
         infinities_are_factors, "the gradient of a product", thorough=True),
     Bug("sums are taken from the front again", SCAN, "(lambda g: running_sums(g, axis, backwards=True),)",
         "(lambda g: running_sums(g, axis),)", sums_up_to_each_place, DIFFERENCE, thorough=True),

@@ -1,5 +1,6 @@
 """Bugs of checkpoints: what is saved of a training, and which rank gets what of it."""
 
+import json
 import warnings
 from contextlib import suppress
 from functools import partial
@@ -15,15 +16,22 @@ from backends.data_parallel.zero.sharded import Sharded
 from backends.grid import Grid
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline.pipeline import Pipeline
+from backends.registry import OneRank
 from backends.stack import Stack
 from minigrad import nn, optim
 from minigrad.data import Batch
+from minigrad.lr_schedules import ReduceLROnPlateau
 from minigrad.ops import cross_entropy
 from minigrad.train import History, fit
 from tests.backends import mask_laws
 from tests.backends.pipeline_nets import batches_of, dropping, frozen, mlp, tied
 from tests.bugs.bug import Bug
-from tests.checkpoints.resume_laws import Layout, goes_on_in_another_layout, goes_on_with_the_same_bits
+from tests.checkpoints.resume_laws import (
+    Layout,
+    goes_on_in_another_layout,
+    goes_on_with_the_same_bits,
+    scaled,
+)
 
 SIZES = (7, 4, 6)
 
@@ -97,41 +105,54 @@ def masks_go_on_in_another_layout() -> None:
     goes_on_in_another_layout(stages, Layout(3, DataParallel), mask_laws.dense, adam, batches_of(SIZES), 2)
 
 
-def an_epoch_goes_on_in_its_middle() -> None:
+def epochs_go_on() -> None:
+    """Stop after each step, and at each end of an epoch; go on from a copy of the history of that moment."""
     rng = np.random.default_rng(0)
     data = Batch(rng.normal(size=(10, 4)), rng.integers(0, 3, 10))
 
     class Stop(Exception):
         pass
 
-    def trained(stop: int | None = None) -> History:
-        """Train to the end; first, in other objects that share the arrays, for ``stop`` steps."""
+    def trained(stop: int | None = None, *, at_end: bool = False) -> tuple[History, list[int], float]:
+        """The history, the epochs whose end was seen, and the plateau's rate, at the end of two ``fit``."""
         model = mlp(np.random.default_rng(0)).to(dtype=np.float64)
-        optimizer, history = optim.SGD(model.parameters(), 0.1, momentum=0.9), History()
+        optimizer, epochs = optim.SGD(model.parameters(), 0.1, momentum=0.9), []
+        plateau = ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+        saved: list[dict[str, Any]] = []
 
-        def on_step(step: int, loss: float) -> None:
-            if step + 1 == stop and first:
+        def save(history: History, now: bool) -> None:
+            if now and not saved:
+                saved.append(json.loads(json.dumps(vars(history))))
                 raise Stop
 
-        settings: dict[str, Any] = {"epochs": 3, "batch_size": 4, "schedule": lambda step: 0.1 / (step + 1)}
-        settings["on_epoch"] = lambda epoch, history: epochs.append(epoch)
-        first = True
-        with suppress(Stop):
-            fit(model, optimizer, cross_entropy, data, start=history, on_step=on_step, **settings)
-        first = False
-        if stop is not None:
-            fit(model, optimizer, cross_entropy, data, start=history, on_step=on_step, **settings)
-        return history
+        def on_epoch(epoch: int, history: History) -> None:
+            epochs.append(epoch)
+            plateau.step(1.0)
+            save(history, at_end and len(history.losses) == stop)
 
-    epochs: list[int] = []
-    whole = trained()
+        settings: dict[str, Any] = {"epochs": 3, "batch_size": 4, "on_epoch": on_epoch}
+        history = History()
+        with suppress(Stop):
+            settings["on_step"] = lambda step, loss: save(history, not at_end and step + 1 == stop)
+            fit(model, optimizer, cross_entropy, data, start=history, **settings)
+        if saved:
+            history = History(**saved[0])
+            fit(model, optimizer, cross_entropy, data, start=history, **settings)
+        return history, epochs, optimizer.lr
+
+    whole, epochs, rate = trained()
     assert epochs == [0, 1, 2]
-    for stop in range(1, 10):
-        epochs.clear()
-        history = trained(stop)
-        assert epochs == [0, 1, 2], f"stopped after {stop} steps: epochs {epochs}"
-        assert history.losses == whole.losses, f"stopped after {stop} steps: {history.losses}"
-        assert history.samples == whole.samples == 30, f"{history.samples} samples"
+    for stop, at_end in [*((step, False) for step in range(1, 10)), (3, True), (6, True), (9, True)]:
+        history, ends, lr = trained(stop, at_end=at_end)
+        where = f"stopped after {stop} steps{', at the end of an epoch' * at_end}"
+        assert ends == [0, 1, 2] and lr == rate, f"{where}: epochs {ends}, rate {lr}"
+        assert history.losses == whole.losses, f"{where}: {history.losses}"
+        assert history.samples == whole.samples == 30, f"{where}: {history.samples} samples"
+
+
+def parameters_without_axes_go_on() -> None:
+    for layout in (Layout(1, OneRank), Layout(3, partial(Sharded, stage=2))):
+        goes_on_with_the_same_bits(layout, scaled, adam, batches_of(SIZES), 2)
 
 
 def own_models_go_on() -> None:
@@ -224,7 +245,7 @@ BUGS = [
     Bug("a part begins at the parameter's first element", SHARDED, "np.ravel(value)[within]",
         "np.ravel(value)[: within.stop - within.start]",
         one_node_goes_on, DIFFERS),
-    Bug("rates of momentum are lost", SHARDED, "else value.item()", "else 0.0",
+    Bug("rates of momentum are lost", SHARDED, "= value.item() if number", "= 0.0 if number",
         shards_go_on, DIFFERS),
     Bug("neurons get the other ranks' state", MODEL, ".local_part(value)",
         ".local_part(np.roll(value, 1, shards[owner, attribute].axis))",
@@ -232,9 +253,24 @@ BUGS = [
     Bug("stages inside a stack are not cut", STACK,
         "            values = member.shard_values(model, values)\n", "            pass\n",
         shards_go_on_as_stages_of_neurons, "."),
+    Bug("a number takes the place of an array without axes", BACKEND,
+        "value.ndim == 0 and (value.shape != like.shape or value.dtype != like.dtype)", "value.ndim == 0",
+        parameters_without_axes_go_on, "."),
+    Bug("a shard's array without axes becomes a number", SHARDED,
+        "is_number(value, parameter.data)", "np.ndim(value) == 0",
+        parameters_without_axes_go_on, "."),
+    Bug("the seeds of dropout begin anew", STATE, "        layer.seed = seeds[name]\n", "        pass\n",
+        masks_go_on_in_another_layout, DIFFERS),
+    Bug("the seeds of dropout are those of the first rank", STATE,
+        "for own in ranks for name, seed in", "for own in ranks[:1] for name, seed in",
+        masks_go_on_in_another_layout, "without dropout at layer"),
     Bug("an epoch begins anew", "minigrad.train", "len(history.losses) - epoch * per_epoch", "0",
-        an_epoch_goes_on_in_its_middle, "stopped after"),
-    Bug("the epochs are counted anew", "minigrad.train",
-        "range(max(len(history.losses) - 1, 0) // per_epoch, epochs)", "range(epochs)",
-        an_epoch_goes_on_in_its_middle, r"epochs \[0"),
+        epochs_go_on, "stopped after"),
+    Bug("the epochs are counted anew", "minigrad.train", "range(first, epochs)", "range(epochs)",
+        epochs_go_on, r"epochs \[0"),
+    Bug("an epoch ends twice", "minigrad.train", "max(self.epochs, (len", "max(0, (len",
+        epochs_go_on, "at the end of an epoch"),
+    Bug("an epoch has ended before its end", "minigrad.train",
+        "(len(self.losses) - 1) // steps", "len(self.losses) // steps",
+        epochs_go_on, "stopped after 3 steps: epochs"),
 ]  # fmt: skip

@@ -50,7 +50,7 @@ def a_cut_banner_is_not_shown() -> None:
 
 # Bugs
 
-AGREEMENT, COMMAND = "backends.checkpoint.stop_agreement", "backends.cli.checkpointing"
+AGREEMENT, COMMAND = "backends.checkpoint.stop_agreement", "backends.checkpoint.training_checkpoints"
 CHECKPOINTS, RESTARTS = "backends.checkpoint.checkpoints", "backends.launch.restarts"
 SUPERVISE, RESUME = "backends.launch.supervise", "backends.launch.resume_command"
 

@@ -81,7 +81,7 @@ def failing_storms_are_reduced() -> None:
 # Bugs
 
 CHECKPOINTS, STATE = "backends.checkpoint.checkpoints", "backends.checkpoint.training_state"
-TRAINING, FIT = "backends.cli.checkpointing", "minigrad.train"
+TRAINING, FIT = "backends.checkpoint.training_checkpoints", "minigrad.train"
 STORM, CLUSTER = "backends.storm.storm", "backends.storm.unreliable_cluster"
 
 BUGS = [
@@ -119,10 +119,6 @@ BUGS = [
         "        self.attempt(Checkpoints.wait)"
         "  # apart: where the one before failed, this one is written all the same\n", "",
         storms_are_survived, "was written, and no message says why"),
-    Bug("the training ends before its last checkpoint", TRAINING,
-        '        """Return when the last checkpoint is written."""\n        self.attempt(Checkpoints.wait)\n',
-        '        """Return when the last checkpoint is written."""\n',
-        storms_are_survived, "was written, and no message says why"),
     Bug("rank 0 waits for ever for the part of another rank", CHECKPOINTS,
         "if self.disk.now() > end:", "if False:",
         rare_storms_are_survived, "not live: the training has not ended 720 s after the last fault"),
@@ -157,8 +153,8 @@ BUGS = [
     Bug("the last step before a failure is taken twice", FIT,
         "len(history.losses) - epoch * per_epoch", "max(len(history.losses) - epoch * per_epoch - 1, 0)",
         storms_are_survived, "has other losses after a step"),
-    Bug("the losses are saved twice", TRAINING,
-        '"history": vars(history),', '"history": vars(history) | {"losses": 2 * history.losses},',
+    Bug("the losses are saved twice", STATE,
+        "dict(vars(history))", 'vars(history) | {"losses": 2 * history.losses}',
         storms_are_survived, "the losses in step-"),
     # The simulation
     Bug("a killed process goes on in its finally", CLUSTER,

@@ -55,7 +55,8 @@ def resumes_with_the_same_bits(
     status, _, errors = command(*train, "--checkpoint", "kept", "--every", str(every), "--json", "whole.json")
     assert status == 0, errors
     whole, weights = results(folder, "whole.json")
-    steps = range(0, len(whole["losses"]) + 1, every)
+    end = len(whole["losses"])
+    steps = sorted({*range(0, end + 1, every), end})  # also after the last one
     generations = sorted((folder / "kept").iterdir())
     assert [generation.name for generation in generations] == [f"step-{step:08}" for step in steps[-2:]]
     for newest in reversed(generations):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from backends.cli.checkpointing import CheckpointOptions, TrainingCheckpoints
+from backends.checkpoint.training_checkpoints import TrainingCheckpoints
 from backends.comm.collectives import barrier
 from backends.comm.communicator import Communicator
 from backends.comm.virtual import Link, VirtualCluster
@@ -20,7 +20,6 @@ from minigrad.data import Batch, shares
 from minigrad.ops import cross_entropy
 from minigrad.tape import current_tape
 from minigrad.tensor import Tensor
-from minigrad.train import History
 from tests.backends.pipeline_nets import Build
 from tests.checkpoints.resume_laws import Layout, MakeOptimizer, training
 
@@ -120,23 +119,25 @@ def nobody_waits_for_a_late_rank(layout: Layout, batches: Sequence[Batch], every
     """
 
     def work(comm: Communicator) -> float:
-        options = CheckpointOptions(checkpoint=Path(folder), every=every)
-        checkpoints = TrainingCheckpoints(options, comm, {}, lambda text: None)
+        checkpoints = TrainingCheckpoints(
+            folder, comm, every=every, steps=len(batches), say=lambda text: None
+        )
         backend = layout.backend(comm)
         model = backend.place(counting(np.random.default_rng(0)).to(dtype=np.float64))
-        optimizer, history, end = optim.SGD(model.parameters(), 0.1), History(), 0.0
+        optimizer, end = optim.SGD(model.parameters(), 0.1), 0.0
+        history = checkpoints.load_rest(backend, model, optimizer)
 
         def loss(out: Tensor, y: Any) -> Tensor:
             if current_tape.get() is not None:  # in training, and not where it is checked
                 comm.compute(1.0)
             return total(out, y)
 
-        for step, batch in enumerate(batches, 1):
+        for batch in batches:
             optimizer.zero_grad()
             history.losses.append(backend.step(model, batch, loss))
             backend.update(model, optimizer)
             end = comm.time()
-            checkpoints.write(backend, model, optimizer, history, [], last=step == len(batches))
+            checkpoints.write()
         barrier(comm)
         checkpoints.close()
         return end

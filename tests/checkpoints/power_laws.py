@@ -247,6 +247,9 @@ class DiskInTurns(Disk):
         self.turns.wait(self.who)
         return self.disk.read(file)
 
+    def reserve(self, file: Path) -> Callable[[], object]:
+        return self.disk.reserve(file)
+
 
 def two_runs_in_one_folder_leave_whole_generations() -> None:
     """One does some operations, the other some, and then each the rest; one may be refused, in words."""

@@ -15,13 +15,37 @@ from backends.comm import run_ranks
 from backends.comm.collectives import barrier
 from backends.comm.communicator import Communicator
 from backends.laws import distances
+from minigrad import nn
 from minigrad.backend import Backend, Loss
 from minigrad.data import Batch
 from minigrad.lr_schedules import ReduceLROnPlateau
 from minigrad.ops import cross_entropy
 from minigrad.tape import current_tape
-from minigrad.tensor import Tensor
+from minigrad.tensor import Parameter, Tensor
 from tests.backends.pipeline_nets import Build
+
+
+class Scale(nn.Module):
+    """Multiplies by a parameter without axes, and adds another one."""
+
+    def __init__(self, rng: np.random.Generator):
+        self.factor, self.shift = Parameter(rng.normal(1.0, 0.1, ())), Parameter(np.array(0.0))
+
+    def forward(self, x: Any) -> Tensor:
+        return x * self.factor + self.shift
+
+
+def scaled(rng: np.random.Generator) -> nn.Module:
+    """A net with parameters without axes."""
+    return nn.Sequential(
+        nn.Linear(4, 6, rng=rng),
+        Scale(rng),
+        nn.Tanh(),
+        nn.Linear(6, 5, rng=rng),
+        Scale(rng),
+        nn.Linear(5, 3, rng=rng),
+    )
+
 
 MakeBackend = Callable[[Communicator], Backend]
 MakeOptimizer = Callable[[Any], Any]
@@ -59,13 +83,14 @@ def training(
 ) -> list[Trained]:
     """What each rank has after ``batches``, which it then writes; first it reads, if it is to ``resume``.
 
-    With ``plateaus`` the rate halves after each step but the first. After the steps in ``drained`` it also
-    gathers its state, as for a checkpoint. On a virtual clock a forward takes 1 s.
+    Then it builds its net from other random numbers. With ``plateaus`` the rate halves after each step but
+    the first. After the steps in ``drained`` it also gathers its state, as for a checkpoint. On a virtual
+    clock a forward takes 1 s.
     """
 
     def work(comm: Communicator) -> Trained:
         backend = layout.backend(comm)
-        model = build(np.random.default_rng(comm.rank)).to(dtype=dtype)
+        model = build(np.random.default_rng(comm.rank + 100 * resume)).to(dtype=dtype)
         files = Checkpoints(folder, comm)
         generation, arrays, skipped = files.newest()
         assert (generation is not None) == resume and not skipped

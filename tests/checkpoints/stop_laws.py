@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, suppress
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -19,8 +20,8 @@ from backends.checkpoint import checkpoints as checkpoints_module
 from backends.checkpoint.checkpoints import REAL, Checkpoints
 from backends.checkpoint.disk import Disk
 from backends.checkpoint.stop_agreement import StopAgreement
+from backends.checkpoint.training_checkpoints import TrainingCheckpoints
 from backends.checkpoint.training_state import gather_state
-from backends.cli.checkpointing import CheckpointOptions, TrainingCheckpoints
 from backends.comm import run_ranks
 from backends.comm.communicator import Communicator
 from backends.comm.mailboxes import RankFailed
@@ -108,7 +109,7 @@ def trained(
     layout: Layout,
     build: Build,
     data: Batch,
-    options: CheckpointOptions,
+    checkpoints_of: Callable[..., TrainingCheckpoints],
     requests: Requests,
     seed: int | None,
     disk: Disk = REAL,
@@ -120,18 +121,16 @@ def trained(
     def work(comm: Communicator) -> Trained:
         request = ScriptedRequest(requests.get(comm.rank))
         backend, model = layout.backend(comm), build(np.random.default_rng(0)).to(dtype=np.float64)
-        checkpoints = TrainingCheckpoints(options, comm, {}, lambda text: None, disk, request)
-        checkpoints.load_model(model)
-        model = backend.place(model)
+        checkpoints = checkpoints_of(comm, steps=steps, disk=disk, request=request)
+        model = backend.place(checkpoints.load_model(model))
         optimizer = optim.Adam(model.parameters(), 0.01, eps=1e-3)
-        checkpoints.load_rest(backend, model, optimizer)
-        history, stopped = checkpoints.history, None
+        history, stopped = checkpoints.load_rest(backend, model, optimizer), None
         state: tuple[Any, ...] = ()
 
         def on_step(step: int, loss: float) -> None:
             nonlocal state
             request.after_step(step + 1)
-            checkpoints.write(backend, model, optimizer, history, [], last=step == steps - 1)
+            checkpoints.write()
             state = gather_state(comm, backend, model, optimizer)
             checkpoints.stop_if_agreed()
 
@@ -139,7 +138,6 @@ def trained(
         try:
             with checkpoints:
                 fit(model, optimizer, cross_entropy, data, backend=backend, on_step=on_step, **settings)
-            checkpoints.close()
         except Stopped as end:
             stopped = end
         arrays = {name: a.tobytes() for name, a in (state[0] | state[2]).items()} if state else {}
@@ -164,11 +162,11 @@ def a_stopped_training_goes_on(
     """
     rng = np.random.default_rng(0)
     data = Batch(rng.normal(size=(samples, 4)), rng.integers(0, 3, samples))
-    whole = trained(layout, build, data, CheckpointOptions(), {}, seed)
+    whole = trained(layout, build, data, partial(TrainingCheckpoints, None), {}, seed)
     with tempfile.TemporaryDirectory(dir=MEMORY) as name:
         folder = Path(name) / "kept"
-        options = CheckpointOptions(checkpoint=folder, every=every)
-        first = trained(layout, build, data, options, requests, seed, disk)
+        saving = partial(TrainingCheckpoints, folder, every=every, say=str)
+        first = trained(layout, build, data, saving, requests, seed, disk)
         steps = {len(end.losses) for end in first}
         assert len(steps) == 1, f"ranks stop after {steps}"
         assert not any(end.resent for end in first), "a request was left to the signal's own handler"
@@ -181,8 +179,7 @@ def a_stopped_training_goes_on(
             assert end.stopped.what == saved, f"rank {rank} says: {end.stopped.what}; wanted: {saved}"
             assert end.stopped.status == 128 + end.stopped.number
         assert names[-1] == f"step-{step:08}", f"{names} after step {step}"
-        options = CheckpointOptions(checkpoint=folder, every=every, resume=folder)
-        rest = trained(layout, build, data, options, {}, seed)
+        rest = trained(layout, build, data, saving, {}, seed)
     for rank, (a, b) in enumerate(zip(whole, rest, strict=True)):
         since = 0 if rank == 0 else step  # a checkpoint holds the losses that rank 0 has measured
         assert a.losses[since:] == b.losses[since:], f"rank {rank}: losses differ"

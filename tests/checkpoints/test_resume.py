@@ -33,6 +33,7 @@ from tests.checkpoints.resume_laws import (
     Layout,
     goes_on_in_another_layout,
     goes_on_with_the_same_bits,
+    scaled,
 )
 
 OPTIMIZERS = {
@@ -93,6 +94,7 @@ PLANS = {
     mlp: {"0": "column", "2": "row", "5": "column", "7": "gathered"},
     images: {"0": "filters", "2": "channels", "6": "row"},
     dropping: {"0": "gathered", "4": "column", "7": "row"},
+    scaled: {"0": "column", "3": "row"},
     dense: {"0": "column", "2": "row", "4.1": "column", "7": "row"},
 }
 
@@ -164,7 +166,7 @@ SIZES = st.lists(st.integers(1, 9), min_size=2, max_size=4)
 
 
 @given(
-    build=st.sampled_from([mlp, images, dropping]),
+    build=st.sampled_from([mlp, images, dropping, scaled]),
     optimizer=st.sampled_from(sorted(OPTIMIZERS)),
     sizes=SIZES,
     dtype=st.sampled_from([np.float32, np.float64]),
@@ -184,7 +186,7 @@ def test_every_schedule_resumes_with_the_same_bits(schedule):
 
 @settings(max_examples=settings().max_examples * 4)  # 240 pairs in the thorough lane
 @given(
-    build=st.sampled_from([mlp, images, dense]),
+    build=st.sampled_from([mlp, images, dense, scaled]),
     optimizer=st.sampled_from(sorted(OPTIMIZERS)),
     sizes=SIZES,
     data=st.data(),
@@ -223,3 +225,9 @@ def test_a_schedule_whose_state_was_not_saved_is_refused():
         load(plateau, None)
     with pytest.raises(ValueError, match="holds no schedule's state, and the training goes on with one"):
         load(None, plateau)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "heavy ball"])  # which have numbers in their state
+def test_parameters_without_axes_go_on(optimizer):
+    for layout in (Layout(1, OneRank), Layout(3, partial(Sharded, stage=2)), pipeline(2, "1f1b", 2)):
+        goes_on_with_the_same_bits(layout, scaled, OPTIMIZERS[optimizer], batches_of([7, 5, 9]), 2)

@@ -127,7 +127,7 @@ class Run:
 def listens(pid: int) -> bool:
     """Whether a process has a handler of SIGTERM: Python has none of its own."""
     with suppress(OSError):
-        (mask,) = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+        (mask,) = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
         return bool(int(mask, 16) >> (signal.SIGTERM - 1) & 1)
     return False
 

@@ -195,7 +195,7 @@ def is_whole_or_absent(store, path: Path, interrupt, kinds) -> None:
     for before in ([], ["old"]):
         for place in ("fsync", "replace"):
             if before:
-                path.write_text("old")
+                path.write_text("old", encoding="utf-8")
             with interrupt(place), pytest.raises(kinds):
                 store(b"new content", path)
             assert [p.read_text() for p in path.parent.iterdir()] == before

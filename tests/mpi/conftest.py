@@ -118,7 +118,7 @@ def until(true, seconds: float) -> None:
 def alive(pid: int) -> bool:
     """Whether a process runs; one that has ended and only waits to be counted does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
 

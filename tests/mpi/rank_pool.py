@@ -99,7 +99,10 @@ class RankPool:
         self.began = time.time()
         self.folder = tempfile.TemporaryDirectory(prefix="minigrad-ranks-")
         address = f"{self.folder.name}/socket"
-        with socket.socket(socket.AF_UNIX) as listener, open(f"{self.folder.name}/output", "w") as output:
+        with (
+            socket.socket(socket.AF_UNIX) as listener,
+            open(f"{self.folder.name}/output", "w", encoding="utf-8") as output,
+        ):
             listener.bind(address)
             listener.listen(size)
             listener.settimeout(LIMIT)
@@ -133,7 +136,7 @@ def main(address: str) -> None:
     from mpi4py import MPI
 
     rank = MPI.COMM_WORLD.Get_rank()
-    with open(f"stack.{rank}", "w") as stack, Client(address) as tests:
+    with open(f"stack.{rank}", "w", encoding="utf-8") as stack, Client(address) as tests:
         faulthandler.register(signal.SIGQUIT, stack)
         tests.send((rank, os.getpid()))
         with suppress(EOFError, ConnectionError):

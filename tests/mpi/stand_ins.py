@@ -38,6 +38,6 @@ sys.exit(max(job.wait() for job in jobs))
 
 def put(file: Path, text: str) -> str:
     """The Python program as a file that can be run; its path."""
-    file.write_text(f"#!{sys.executable}\n{text}")
+    file.write_text(f"#!{sys.executable}\n{text}", encoding="utf-8")
     file.chmod(0o755)
     return str(file)

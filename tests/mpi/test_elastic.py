@@ -107,7 +107,7 @@ def job(folder, spares, victims, delays):
     root = os.getcwd()
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     start = time.time()
-    with open(folder / "output", "w") as output:
+    with open(folder / "output", "w", encoding="utf-8") as output:
         process = subprocess.Popen(
             command,
             cwd=folder,

@@ -114,7 +114,11 @@ def test_the_launcher_ends_such_a_job_where_mpiexec_does_not(processes):
         job,
         pids,
     ):
-        (mpiexec,) = (pid for pid in children(job.pid) if "mpiexec" in Path(f"/proc/{pid}/comm").read_text())
+        (mpiexec,) = (
+            pid
+            for pid in children(job.pid)
+            if "mpiexec" in Path(f"/proc/{pid}/comm").read_text(encoding="utf-8")
+        )
         for pid in (mpiexec, *children(mpiexec)):
             os.kill(pid, signal.SIGSTOP)
         os.kill(pids[1], signal.SIGKILL)
@@ -123,7 +127,9 @@ def test_the_launcher_ends_such_a_job_where_mpiexec_does_not(processes):
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [
+        int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
+    ]
 
 
 def test_what_ends_run_ends_all(processes):

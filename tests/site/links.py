@@ -30,7 +30,7 @@ class Elements(HTMLParser):
 
 @cache
 def elements(file: Path, changed: float) -> Elements:
-    return Elements(file.read_text())
+    return Elements(file.read_text(encoding="utf-8"))
 
 
 def faults(file: Path, root: Path) -> list[str]:

@@ -29,7 +29,7 @@ RANKS = 2
 
 def read_result(name: str) -> Result:
     """The result of an experiment that the lessons show, as it was measured on a machine of two cores."""
-    return json.loads((MEASURED / f"{name}.json").read_text())
+    return json.loads((MEASURED / f"{name}.json").read_text(encoding="utf-8"))
 
 
 class Experiment(ABC):

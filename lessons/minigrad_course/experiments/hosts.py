@@ -89,7 +89,7 @@ class Host:
 
     def eth0(self) -> Bytes:
         """What has passed the interface so far, as the kernel counts it."""
-        for line in Path(f"/proc/{self.process.pid}/net/dev").read_text().splitlines():
+        for line in Path(f"/proc/{self.process.pid}/net/dev").read_text(encoding="utf-8").splitlines():
             interface, _, figures = line.partition(":")
             if interface.strip() == "eth0":
                 counts = [int(figure) for figure in figures.split()]
@@ -149,7 +149,7 @@ class Hosts:
         """The script that mpiexec calls as it would rsh: ``agent HOST COMMAND...``."""
         cases = [f'{h.address}) shift; exec {" ".join(h.enter())} sh -c "$*" ;;' for h in self.members]
         lines = ["#!/bin/sh", 'case "$1" in', *cases, "esac", 'echo "no host $1" >&2', "exit 1"]
-        self.agent.write_text("\n".join(lines) + "\n")
+        self.agent.write_text("\n".join(lines) + "\n", encoding="utf-8")
         self.agent.chmod(0o755)
 
     def mpiexec(self, ranks: int, *arguments: str) -> list[str]:

@@ -72,7 +72,7 @@ class SlowLink(Experiment):
     def report(self, result: Result) -> None:
         """A rank leaves its figures; the process that started the worlds reports."""
         if file := os.environ.get(RESULT):
-            Path(file).write_text(json.dumps(result))
+            Path(file).write_text(json.dumps(result), encoding="utf-8")
         else:
             super().report(result)
 
@@ -129,7 +129,7 @@ def figures_of(command: list[str], file: Path) -> Result:
         raise
     if job.returncode:
         raise RuntimeError(f"a world ended with status {job.returncode}: {errors.strip()[-500:]}")
-    return json.loads(file.read_text())
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def summary(rounds: dict[str, list[Result]]) -> Result:

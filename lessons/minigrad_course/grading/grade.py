@@ -129,7 +129,7 @@ def grade(
     if transport == "mpi" and (problem := mpi_problem()):
         raise RuntimeError(f"--transport mpi: {problem}")
     start = time.monotonic()
-    starter = assignment.starter.read_text()
+    starter = assignment.starter.read_text(encoding="utf-8")
     refused = "" if answers else printable(check_in_process(submission.source, starter) or "")
     results = [TaskResult(task, False, REFUSED) for task in assignment.tasks if refused]
     for task in assignment.tasks[len(results) :]:
@@ -233,7 +233,7 @@ def read_verdict(file: Path, secret: str) -> Lines:
     """Kind and text of each line that a rank's judge wrote: those that are signed with the secret."""
     if not file.exists():
         return []
-    lines = [line.partition(" ") for line in file.read_text(errors="replace").split("\n")]
+    lines = [line.partition(" ") for line in file.read_text(encoding="utf-8", errors="replace").split("\n")]
     signed = [line.split(" ", 1) for signature, _, line in lines if signature == sign(line, secret)]
     return [(kind, ast.literal_eval(text)) for kind, text in signed]
 

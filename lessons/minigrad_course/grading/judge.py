@@ -65,11 +65,11 @@ class Request:
     part: int | None = None
 
     def write(self, file: Path) -> None:
-        file.write_text(json.dumps(asdict(self)))
+        file.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
     def read(cls, file: Path) -> Request:
-        request = cls(**json.loads(file.read_text()))
+        request = cls(**json.loads(file.read_text(encoding="utf-8")))
         file.unlink()
         return request
 

@@ -46,4 +46,6 @@ def grade_upload(root: Path, name: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     results = grade_upload(Path.cwd(), sys.argv[1])
-    (Path.cwd() / "results" / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    (Path.cwd() / "results" / "results.json").write_text(
+        json.dumps(results, indent=2) + "\n", encoding="utf-8"
+    )

@@ -117,22 +117,22 @@ class Site:
         elif path.suffix in PICTURES:
             self.files[url] = without_fonts(file)
         elif path.suffix == ".md":
-            body = markdown.render(file.read_text())
+            body = markdown.render(file.read_text(encoding="utf-8"))
             title = words_of(body.partition("</h1>")[0]) or path.name
             self.add(Page(url, title, body, self.area(path)))
         elif path.suffix == ".py":
-            text = file.read_text()
+            text = file.read_text(encoding="utf-8")
             title, body = module_page.dotted(path), module_page.body(path, text, markdown)
             own = path.parts[0] in ("minigrad", "backends")
             beside = module_page.contents(text, url)
             self.add(Page(url, title, body, "library.html" if own else "", beside, searched=own))
         else:
-            text = code(file.read_text(), path.suffix[1:])
+            text = code(file.read_text(encoding="utf-8"), path.suffix[1:])
             self.add(Page(url, path.name, f"<h1>{path}</h1>\n{text}", searched=False))
 
     def sentence(self, path: PurePosixPath) -> str:
         file = self.root / path
-        return module_page.summary(file.read_text()) if path.suffix == ".py" else ""
+        return module_page.summary(file.read_text(encoding="utf-8")) if path.suffix == ".py" else ""
 
     def area(self, path: PurePosixPath) -> str:
         """The page of the navigation that a text belongs to."""
@@ -167,7 +167,11 @@ class Site:
                 for path in output.pictures:
                     self.files[f"{folder}/figures/{Path(path).name}"] = (recording.folder / path).read_bytes()
         url, readme = "lessons/index.html", self.root / "lessons" / "README.md"
-        rest = self.markdown(url).render(readme.read_text(), lowest=2) if readme.is_file() else ""
+        rest = (
+            self.markdown(url).render(readme.read_text(encoding="utf-8"), lowest=2)
+            if readme.is_file()
+            else ""
+        )
         self.add(Page(url, "Lessons", pages.lessons(self.known, self.recordings, rest), url))
         self.add(
             Page(
@@ -212,7 +216,11 @@ class Site:
             (Link(link, what[:1].upper() + what[1:]), number) for link, (number, _, what) in links if link
         ]
         readme = self.root / folder / "README.md"
-        rest = self.markdown(url).render(readme.read_text(), lowest=2) if readme.is_file() else ""
+        rest = (
+            self.markdown(url).render(readme.read_text(encoding="utf-8"), lowest=2)
+            if readme.is_file()
+            else ""
+        )
         self.add(Page(url, "Assignments", pages.assignments(cards, rest), url))
 
     def add_teaching(self) -> None:
@@ -313,7 +321,10 @@ def title_of(page: str) -> str:
 
 
 def first_heading(file: Path) -> str:
-    return next((line[2:] for line in file.read_text().splitlines() if line.startswith("# ")), file.stem)
+    return next(
+        (line[2:] for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("# ")),
+        file.stem,
+    )
 
 
 def without_fonts(file: Path) -> bytes:

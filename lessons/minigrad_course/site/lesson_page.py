@@ -20,7 +20,7 @@ FIGURES = "figures"
 
 def body(lesson: Path, recording: Recording, markdown: Markdown) -> str:
     """The whole lesson; links to the two downloads that ``build`` puts beside the page."""
-    opening, *cells = read_cells(lesson.read_text())
+    opening, *cells = read_cells(lesson.read_text(encoding="utf-8"))
     number = lesson.parent.name.partition("_")[0]
     heading, _, text = markdown.render(opening.text).partition("</h1>")
     parts = [
@@ -65,7 +65,7 @@ def picture(file: Path, href: str = "", src: str = "") -> str:
 
 def questions(folder: Path, proofs: Sequence[str], markdown: Markdown) -> str:
     """Each question with its code, letters to choose from, and what the proof says."""
-    cells = read_cells((folder / QUESTIONS).read_text())[1:]
+    cells = read_cells((folder / QUESTIONS).read_text(encoding="utf-8"))[1:]
     number = folder.name.partition("_")[0]
     parts = [
         '<h2 id="questions">Questions</h2>\n<p>Predict before you look. Then make the edit in '

@@ -120,7 +120,9 @@ def proofs_of(folder: Path) -> list[str]:
     if not (folder / ANSWERS).is_file() or not (folder / QUESTIONS).is_file():
         return []
     student = Path("answered.py")
-    student.write_text(answered((folder / QUESTIONS).read_text(), questions_of(folder)))
+    student.write_text(
+        answered((folder / QUESTIONS).read_text(encoding="utf-8"), questions_of(folder)), encoding="utf-8"
+    )
     return [verdict.text.partition(": ")[2] for verdict in check(folder, student)]
 
 

@@ -29,7 +29,7 @@ def single_page(lesson: Lesson) -> str:
         body = re.sub(rf'<a href="{lesson_page.FIGURES}/[^"]+">(<img .*?>)</a>', r"\1", body)
         body = re.sub(rf'src="{lesson_page.FIGURES}/([^"]+)"', inside, body)
     body = re.sub(r'<a href="[^"]+" download>[^<]+</a> · ', "", body)
-    style = (ASSETS / "style.css").read_text()
+    style = (ASSETS / "style.css").read_text(encoding="utf-8")
     return f"""<!doctype html>
 <html lang="en">
 <head>

@@ -101,7 +101,7 @@ def set_limits(mebibytes: int, seconds: float, file_mebibytes: int = 0) -> list[
         "RLIMIT_MEMLOCK": 0,
         "RLIMIT_CORE": 0,
     }
-    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="utf-8") as file:
         file.write("1000")  # when memory runs out, the system should end this process, not the grader
     limited = set()
     for name, limit in limits.items():
@@ -118,7 +118,9 @@ def set_limits(mebibytes: int, seconds: float, file_mebibytes: int = 0) -> list[
 def address_space() -> int:
     """The bytes of address space that this process uses."""
     with suppress(OSError, ValueError):
-        return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGESIZE")
+        return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * os.sysconf(
+            "SC_PAGESIZE"
+        )
     return 2**30
 
 
