@@ -1,5 +1,7 @@
 """``minigrad``, also ``python -m backends``: a signal ends it in one line, even while modules are loading."""
 
+import sys
+
 from .launch import rank
 from .launch.signals import SIGNALS, guarded
 
@@ -14,6 +16,11 @@ def main() -> None:
 
 
 def load_and_run() -> None:
+    if sys.argv[1:] == ["--version"]:  # which needs none of what the other commands load
+        from importlib.metadata import version
+
+        print(f"minigrad {version('minigrad-course')}")
+        return
     from .cli.main import command
 
     command()

@@ -26,7 +26,7 @@ Strategy = Callable[[Communicator], Backend]
 Build = Callable[[np.random.Generator], Module]
 MakeOptimizer = Callable[[list[Parameter]], Optimizer]
 
-LEAST_SCALE = 0.01
+LEAST_SCALE = 0.1
 """The least scale of an array in ``distances``, as a share of the largest element of all arrays."""
 
 
@@ -164,7 +164,7 @@ def distances(
 ) -> dict[str, tuple[float, float]]:
     """The largest absolute difference of each array of ``expected``, and the same relative to its scale.
 
-    Its scale is its largest element, and at least a hundredth (``LEAST_SCALE``) of the largest element of all
+    Its scale is its largest element, and at least a tenth (``LEAST_SCALE``) of the largest element of all
     arrays. For rounding is relative to the terms of a sum, and not to the sum: in the gradient of a bias in
     front of a normalization, or of a bias of attention's keys, all terms cancel, and what two right runs have
     there is two times the rounding of the terms, which are those of the other gradients.

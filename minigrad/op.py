@@ -155,7 +155,9 @@ def check_inputs(function: Callable[..., Any], inputs: Sequence[Any], error: Exc
     """
     check_positions(function, function.__name__, len(inputs))
     if isinstance(error, TypeError):
-        check_one_device(function.__name__, [x.data if isinstance(x, Tensor) else x for x in inputs])
+        arrays = [x.data if isinstance(x, Tensor) else x for x in inputs]
+        lists = (list, tuple)
+        check_one_device(function.__name__, [np.asarray(x) if isinstance(x, lists) else x for x in arrays])
 
 
 def check_result(function: Callable[..., Any], result: Any, arrays: Sequence[Any]) -> None:

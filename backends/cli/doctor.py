@@ -204,7 +204,11 @@ def links_of_hosts(hosts: Path) -> Links:
     """The links between the hosts in a file, a rank on each; ValueError or RuntimeError where they fail."""
     if not hosts.is_file():
         raise ValueError(f"there is no host file {hosts}; write one host name per line")
-    lines = (line.partition("#")[0].strip() for line in hosts.read_text(encoding="utf-8").splitlines())
+    try:
+        text = hosts.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{hosts} is no text in UTF-8 ({error}); write one host name per line") from None
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
     names = [re.split(r"[\s:]", line)[0] for line in lines if line]
     if len(names) < 2:
         raise ValueError(f"{hosts} has {counted(len(names), 'host')}, and a link needs two; add host names")

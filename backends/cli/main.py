@@ -7,6 +7,7 @@ import shlex
 import sys
 from dataclasses import replace
 from importlib.metadata import entry_points, version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -98,6 +99,7 @@ def train(
         check_drawing()
     checked = parallel.check(lambda comm: parallel.backend_on(comm, config.batch or MOST_SAMPLES))
     checkpoints.check(checked, config.config())
+    config.check_momentum(checked)
     console = new_console()
     if checked is not None:
         undrawable = drawing_problem()
@@ -136,13 +138,18 @@ def train(
             if not all(member.writes_report for member in members(backend)):
                 return
             metrics["run"] = files.run
-            folder = files.write(metrics)
-            if json is not None:
-                write_json(json, metrics)
-            picture = folder / CURVES if drawing_problem() is None else None
-            if picture is not None:
-                draw_curves(metrics, picture)
-            model.save(folder / MODEL, net=config.net, dtype=config.dtype, dataset=config.dataset)
+            picture = None
+            try:
+                folder = files.write(metrics)
+                if json is not None:
+                    write_json(json, metrics)
+                picture = folder / CURVES if drawing_problem() is None else None
+                if picture is not None:
+                    draw_curves(metrics, picture)
+                model.save(folder / MODEL, net=config.net, dtype=config.dtype, dataset=config.dataset)
+            except OSError:  # as on a full disk: what was measured is at least printed
+                console.print(report(metrics, backend))
+                raise
             console.print(report(metrics, backend))  # last: stdout may be closed
             print_paths(console, figures=folder / FIGURES, curves=picture, model=folder / MODEL)
             if trace is not None and lost:
@@ -183,7 +190,7 @@ def prove(
 ) -> None:
     """Compare all gradients of one parallel step, on all ranks, with a serial step (status 1: not equal).
 
-    Differences are relative to the largest element of each gradient, and at least a hundredth of the model's.
+    Differences are relative to the largest element of each gradient, and at least a tenth of the model's.
     """
     one_rank = "serial" if ranks.pipe > 1 else "replicated"
     settings = replace(settings, **ranks.configure(flags, settings.batch, one_rank))
@@ -323,7 +330,9 @@ def storm(
     seed: Annotated[int, typer.Option(help="seed of the storm, or of the first one", metavar="N", min=0)] = 0,
     seeds: Annotated[
         int | None,
-        typer.Option(help="number of storms, one for each seed from --seed on", metavar="N", min=1),
+        typer.Option(
+            help="number of storms, one for each seed from --seed on", metavar="N", min=1, max=10**6
+        ),
     ] = None,
     strategy: Annotated[
         str | None,
@@ -431,10 +440,16 @@ for entry in entry_points(group="minigrad.commands"):  # commands of other packa
 
 def command() -> None:
     """Run the command; a mistake of the user ends in one line, not in a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a locale without a character prints ? for it
     try:
         check_variables()
         if status := app(sys.argv[1:] or ["--help"], standalone_mode=False):
             sys.exit(status)  # typer returns the status of an Exit, and 130 for a KeyboardInterrupt
+    except BrokenPipeError:  # whoever read the output has seen enough, as head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the end of Python writes nothing to it
+        sys.exit(128 + 13)
     except Exception as error:
         if os.environ.get("MINIGRAD_TRACEBACK"):
             raise

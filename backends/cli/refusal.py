@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import errno
 import sys
 
 RAISE = dis.opmap["RAISE_VARARGS"]
@@ -32,6 +33,8 @@ def is_refusal(error: BaseException) -> bool:
 def in_one_line(error: BaseException) -> str:
     """The error's text, at most 2,000 characters."""
     text = str(error)
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+        text = "cannot write what the command prints: No space left on device; print it somewhere else"
     if isinstance(error, MemoryError):
         text = f"out of memory{f' ({text})' if text else ''}; take a smaller --batch, or fewer ranks"
     if len(text) > LONGEST:

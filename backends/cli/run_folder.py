@@ -38,6 +38,9 @@ class RunFolder:
     """
 
     def __init__(self, comm: Communicator, name: str, parent: Path = Path("runs")):
+        if comm.rank == 0 and parent.is_symlink() and not parent.exists():
+            target = os.readlink(parent)
+            raise OSError(f"{parent} is a link to {target}, which is not there; make it, or remove {parent}")
         there = parent if parent.exists() else parent.absolute().parent
         if comm.rank == 0 and not (there.is_dir() and os.access(there, os.W_OK)):
             raise OSError(f"cannot write into {parent.absolute()}; train in a folder that you may write")

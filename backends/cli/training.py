@@ -115,6 +115,16 @@ class Training:
         """The learning rate of each step of a training that has so many."""
         return warm_up(find_schedule(self.lr_schedule)(lr, steps), self.warm_up, lr / 10)
 
+    def check_momentum(self, backend: Backend | None) -> None:
+        """Raise ValueError where both the strategy and the optimizer would apply momentum."""
+        takes_betas = "betas" in signature(find_optimizer(self.optimizer)).parameters
+        for member in members(backend) if backend is not None and takes_betas else ():
+            if member.applies_momentum:
+                raise ValueError(
+                    f"{type(member).__name__} applies momentum before the exchange, and --optimizer "
+                    f"{self.optimizer} would add its own; take --optimizer sgd, which then has none"
+                )
+
     def check_warm_up(self) -> None:
         """Raise ValueError for a warm-up that does not end before the run."""
         if self.warm_up and self.warm_up >= (steps := self.steps()):

@@ -330,11 +330,12 @@ def relay(width: int | None = None) -> Iterator[int]:
     reader, writer = os.pipe()
 
     def pass_on() -> None:
-        with suppress(OSError), open(reader, "rb", buffering=0) as source:
+        with open(reader, "rb", buffering=0) as source:
             texts = without_banner(iter(lambda: source.read(1 << 16), b""))
             for text in texts if width is None else wrapped(texts, width):
-                while text:
-                    text = text[os.write(1, text) :]
+                with suppress(OSError):  # nobody reads it, as behind head: the job goes on all the same
+                    while text:
+                        text = text[os.write(1, text) :]
 
     thread = threading.Thread(target=pass_on, name="relay", daemon=True)
     thread.start()

@@ -64,9 +64,7 @@ class Pipeline(Backend):
         self.schedule = schedule
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.table: Timetable = check_schedule(self.schedule, self.size, self.micro_batches, chunks)
-        if bounds is None:
-            bounds = "bytes" if sample is None else "time"
-        self.requested_bounds = bounds if isinstance(bounds, str) else tuple(bounds)
+        self.requested_bounds = bounds if bounds is None or isinstance(bounds, str) else tuple(bounds)
         self.bounds: tuple[int, ...] = ()  # as the model was cut
         self.sample = None if sample is None else tuple(sample)
         self.batch_size = at_least_one("batch_size", batch_size)
@@ -121,12 +119,13 @@ class Pipeline(Backend):
 
     def cut(self, model: Sequential) -> tuple[int, ...]:
         """The stages' bounds; ValueError unless every stage has a layer."""
-        check_bounds(self.requested_bounds, self.table.stages, len(model.layers))
-        if not isinstance(self.requested_bounds, str):
-            return self.requested_bounds
-        if self.requested_bounds == "bytes":
+        check_bounds(self.requested_bounds or "bytes", self.table.stages, len(model.layers))
+        bounds, measurable = self.requested_bounds, self.sample is not None and not shards_of(model)
+        if isinstance(bounds, tuple):
+            return bounds
+        if bounds == "bytes" or bounds is None and not measurable:
             return bounds_by_bytes(model, self.table.stages)
-        if self.sample is None or shards_of(model):
+        if self.sample is None or not measurable:
             raise ValueError(
                 "bounds by time need the shape of a sample, and a model whose layers are not split already; "
                 'pass sample=, or take bounds by "bytes"'

@@ -16,10 +16,12 @@ import numpy as np
 from minigrad import nn
 from minigrad.backend import Backend
 from minigrad.data import Batch
+from minigrad.device import to_host
 from minigrad.module import Module
 from minigrad.ops import cross_entropy
 from minigrad.optim import Adam, Optimizer
 from minigrad.own_state import generator_states
+from minigrad.tensor import Parameter
 from minigrad.train import History, fit
 
 from ..checkpoint.training_checkpoints import TrainingCheckpoints
@@ -155,7 +157,8 @@ def samples() -> Batch:
 
 def state_of(backend: Backend, model: Module, optimizer: Optimizer) -> RankState:
     """All that a rank must hold to go on, as bytes and numbers that can be compared."""
-    arrays = {name: array.tobytes() for name, array in model.state_dict().items()}
+    held = ((name, getattr(owner, attribute)) for name, owner, attribute in model.named_arrays())
+    arrays = {name: to_host(x.data if isinstance(x, Parameter) else x).tobytes() for name, x in held}
     others: dict[str, Any] = {"generators": generator_states(model)}
     values = {
         f"optimizer {i} {key}": value

@@ -180,7 +180,7 @@ save(drawings.weighted_mean(sizes, plain_errors, right_errors, curves), FIGURES 
 # 16 digits, so two right gradients differ by about 1e-16 of the terms that were added. `backends/laws.py`
 # allows 1e-12 of a gradient's largest element. Where the terms cancel, this is no measure: the gradient of a
 # bias in front of a normalization is 0, and of two right runs one may have 3e-17 there and the other -1e-17.
-# So no gradient is measured on a smaller scale than a hundredth of the model's largest one.
+# So no gradient is measured on a smaller scale than a tenth of the model's largest one.
 #
 # Read: Goyal et al. 2017, arXiv:1706.02677, section 3 (remark 3).
 #

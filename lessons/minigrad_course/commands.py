@@ -150,11 +150,16 @@ def lesson(
         NextCommand(f"minigrad lesson {chosen.number} --check", "your answers to its questions").show(console)
         return
     under_mpiexec()  # raises where it is not clear whether it is
+    if not os.access(Path.cwd(), os.W_OK):
+        raise OSError(
+            f"cannot write into {Path.cwd()}, where a lesson draws; run it in a folder that you may write"
+        )
     script = own_copy(chosen.file)
     print(f"lesson {chosen.number}; the file to read beside it:\n{script}\n", flush=True)
     try:
         width = console.width if console.is_terminal else None
-        status = supervise([sys.executable, str(script)], dict(os.environ), width=width)
+        variables = {"PYTHONIOENCODING": ":replace", **os.environ}  # a locale without a character prints ?
+        status = supervise([sys.executable, str(script)], variables, width=width)
     except Interrupted as error:
         raise Interrupted(error.number, "the figures that it has drawn are in runs/lessons/") from None
     if status == 0:

@@ -108,5 +108,5 @@ def test_the_command_gets_a_rank_for_each_task(minigrad, tmp_path):
         "slurm", "-o", "job.sh", "train", "--resume", "old", "--checkpoint", "kept", "--resume=old"
     )
     text = (tmp_path / "job.sh").read_text()
-    assert status == 0 and "sbatch job.sh" in out
+    assert status == 0 and "written to job.sh" in out
     assert "resume=(--resume old)" in text and 'minigrad train --checkpoint kept --data 1 "${resume' in text

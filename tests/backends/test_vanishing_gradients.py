@@ -166,9 +166,9 @@ def test_they_vanish(net):
         assert sizes[name] < 1e-15 * max(sizes.values())
 
 
-@given(net=st.sampled_from(sorted(NETS)), share=st.floats(-13, 0).map(lambda x: 10**x), rank=st.booleans())
+@given(net=st.sampled_from(sorted(NETS)), share=st.floats(-12, 0).map(lambda x: 10**x), rank=st.booleans())
 def test_the_law_catches_what_is_wrong_there(net, share, rank):
-    """From 1e-13 of the largest gradient on; 1e-12 of a hundredth of it is allowed."""
+    """From 1e-12 of the largest gradient on; 1e-12 of a tenth of it is allowed."""
     with pytest.raises(AssertionError, match="of its scale on rank"):
         proves(lambda comm: off(net, share if comm.rank == rank else 0.0)(comm), 2, net)
 
@@ -177,11 +177,11 @@ def test_the_law_catches_what_is_wrong_there(net, share, rank):
     arrays=st.lists(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=4), min_size=1, max_size=4),
     off=st.floats(-1, 1),
 )
-def test_a_scale_is_an_arrays_largest_element_or_a_hundredth_of_the_models(arrays, off):
+def test_a_scale_is_an_arrays_largest_element_or_a_tenth_of_the_models(arrays, off):
     expected = {str(i): np.array(a) for i, a in enumerate(arrays)}
     actual = {name: np.concatenate([a[:1] + off, a[1:]]) for name, a in expected.items()}
     largest = max(abs(x) for a in arrays for x in a)
     for (absolute, relative), a in zip(distances(expected, actual).values(), arrays, strict=True):
-        scale = max(*map(abs, a), largest / 100)
+        scale = max(*map(abs, a), largest / 10)
         assert absolute == abs(a[0] + off - a[0])
         assert relative == pytest.approx(absolute / scale if scale else np.inf if absolute else 0, rel=1e-12)

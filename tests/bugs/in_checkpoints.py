@@ -6,6 +6,7 @@ from tests.checkpoints.corruption_laws import (
     a_forged_file_of_arrays_is_damaged_or_whole,
     a_forged_manifest_is_damaged_or_whole,
     a_manifest_of_another_shape_is_damaged,
+    a_renamed_generation_keeps_its_place,
     every_flipped_bit_is_seen,
     files_outside_the_folder_are_not_read,
     files_that_are_missing_or_swapped_are_seen,
@@ -357,6 +358,14 @@ BUGS = [
         "except SafetensorError",
         a_forged_file_of_arrays_is_damaged_or_whole,
         "KeyError",
+    ),
+    Bug(
+        "the place of a generation is its folder's name",
+        CHECKPOINTS,
+        "        return read_generation(folder, disk).place\n",
+        "        return (*numbers_in(folder.name), 0)[:2]\n",
+        a_renamed_generation_keeps_its_place,
+        "the newest is step 1, not 2",
     ),
     Bug(
         "a folder of another name is a generation",

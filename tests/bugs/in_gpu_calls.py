@@ -158,8 +158,6 @@ BUGS = [
         "exp(choose(x > 0, -x, x))", "exp(-x)", a_function_is_one_kernel_each_way, "the value"),
     Bug("a kernel's logistic loss has no target", "minigrad.ops.loss_kernels", "(1 + exp(-x)) - t)",
         "(1 + exp(-x)))", a_function_is_one_kernel_each_way, "the gradient"),
-    Bug("a wrong label on a GPU wraps round", LOSS, "(labels >= 0) & (labels < classes)", "labels == labels",
-        wrong_labels_stop_training, "the loss of"),
     Bug("a negative index on a GPU wraps round", "minigrad.ops.linear", "(indices >= 0) & (indices < rows)",
         "indices < rows", wrong_labels_stop_training, "the loss of"),
     Bug("an index of the host stays there", "minigrad.ops.shape",

@@ -180,7 +180,7 @@ BUGS = [
     Bug("zeros stand around the image for a maximum", SPATIAL, "border = -math.inf", "border = 0.0",
         tiles_pass_like_the_image, PASSES),
     Bug("the border is put on twice", SPATIAL, "(0, 0) if shards else geometry.padding", "geometry.padding",
-        tiles_pass_like_the_image, f"{PASSES}|cannot reshape"),
+        tiles_pass_like_the_image, f"{PASSES}|for an input of shape"),
     Bug("the image gets its gradient twice", SPATIAL, "ShardedTensor(a.local.detach(), a.shards)", "a",
         tiles_pass_like_the_image, PASSES),
     Bug("weights' gradients are those of one tile", SPATIAL, 

@@ -126,7 +126,7 @@ def gradients_that_some_steps_reach_add_up() -> None:
 
 # Bugs
 
-SERIAL = "of its largest element on rank"
+SERIAL = "of its scale on rank"
 BACKEND, SHARDED = "minigrad.backend", "backends.data_parallel.zero.sharded"
 SERVERS = "backends.data_parallel.parameter_server.parameter_server"
 

@@ -71,6 +71,12 @@ def every_flipped_bit_is_seen() -> None:
     alone(work)
 
 
+def a_renamed_generation_keeps_its_place() -> None:
+    disk = two_generations(1)
+    disk.rename(OLDER, FOLDER / "step-00000009")
+    alone(lambda comm: gives(Checkpoints(FOLDER, comm, disk=disk), 2, [], 1, "step 1 is called step 9"))
+
+
 def every_other_length_is_seen() -> None:
     def work(comm: ThreadComm) -> None:
         disk = two_generations(1)

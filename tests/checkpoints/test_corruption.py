@@ -13,6 +13,7 @@ from tests.checkpoints import corruption_laws as laws
         laws.files_that_are_missing_or_swapped_are_seen,
         laws.ranks_take_the_same_generation,
         laws.a_damaged_generation_is_no_reason_to_remove_another,
+        laws.a_renamed_generation_keeps_its_place,
         laws.other_names_are_no_generations,
         laws.files_outside_the_folder_are_not_read,
         laws.a_manifest_of_another_shape_is_damaged,

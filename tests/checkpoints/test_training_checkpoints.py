@@ -1,8 +1,12 @@
 """A training of a script, killed and started again, is the undisturbed one; a folder has one writer."""
 
+import re
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
 
 import numpy as np
 import pytest
@@ -112,6 +116,24 @@ def test_a_history_of_other_batches_is_refused():
         ValueError, match="its 2 epochs of 3 steps have 6; go on with the data and the batch_size"
     ):
         History([1.0] * 4, epochs=2).epochs_ended(3)
+
+
+README = Path(__file__).parents[2] / "backends" / "README.md"
+
+
+def test_the_script_of_the_readme_runs_and_goes_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (code,) = (c for c in re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+               if "TrainingCheckpoints" in c)  # fmt: skip
+
+    def work(comm, epochs):
+        model, backend = dropping(np.random.default_rng(0)).to(dtype=np.float64), DataParallel(comm)
+        names = {"TrainingCheckpoints": TrainingCheckpoints, "SGD": optim.SGD, "fit": fit, "data": DATA}
+        names |= {"comm": comm, "model": model, "backend": backend, "epochs": epochs}
+        exec(dedent(code), names | {"cross_entropy": cross_entropy}, local := dict[str, Any]())
+        return len(local["history"].losses)
+
+    assert all(run_ranks(2, partial(work, epochs=n)) == [n, n] for n in (2, 3))
 
 
 OTHER = """

@@ -190,6 +190,7 @@ class Overlapped(Watched):
         self.started: list[np.ndarray] = []
         self.inputs: list[np.ndarray] = []
         self.sums: list[np.ndarray] = []
+        self.lent: list[np.ndarray] = []  # they live until the step ends: what was kept of them must turn bad
         self.in_finish, self.waited = False, set[int]()
         mine = self.shard(batch)
         work = Work(model, mine, loss_fn, self.loss_weight(mine, batch))
@@ -212,6 +213,7 @@ class Overlapped(Watched):
     def announce(self, number: int, gradient: Any, numbers: list[int]) -> None:
         """Tell the reducer of a gradient, and see that it starts what is complete, and nothing else."""
         lent = gradient.copy()
+        self.lent.append(lent)
         self.reducer.on_grad(number, lent)
         check_unchanged({f"the gradient that {self.me} was told of": lent}, [gradient])
         lent[...] = np.nan

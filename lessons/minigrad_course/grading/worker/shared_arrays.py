@@ -19,15 +19,10 @@ DTYPE = re.compile(r"[<>|=]?([biufcSUV]\d{1,4}|[mM]8(\[\d{0,9}[a-zA-Z]{1,2}\])?)
 
 
 class Block:
-    """The memory of an array that owns it; ``content`` is the other side's copy, None without one.
+    """The memory of an array that owns it; ``content`` is the other side's copy, None without one."""
 
-    A block that ``lends`` keeps the array until the other side no longer uses its copy: what is written to
-    memory that was lent, and is forgotten here, must still be seen there.
-    """
-
-    def __init__(self, owner: np.ndarray, on_delete: Any, content: bytes | None, lends: bool):
+    def __init__(self, owner: np.ndarray, on_delete: Any, content: bytes | None):
         self.owner, self.key, self.content = weakref.ref(owner, on_delete), id(owner), content
-        self.lent = owner if lends else None
         self.views: dict[Any, weakref.ref[np.ndarray]] = {}
 
     def view(self, layout: tuple[Any, ...]) -> np.ndarray | None:
@@ -158,7 +153,7 @@ class SharedArrays:
             if block is not None and block.content is not None:
                 self.deleted.append(number)
 
-        self.blocks[number] = Block(owner, on_delete, content, lends=number % 2 == self.parity)
+        self.blocks[number] = Block(owner, on_delete, content)
         self.numbers[id(owner)] = number
 
 

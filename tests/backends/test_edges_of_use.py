@@ -1,0 +1,112 @@
+"""What a terminal, a disk or a locale does to a command ends in one line, and loses nothing."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from backends.launch.restarts import Restarts
+from backends.launch.supervise import Ending, saved_in
+
+TRAIN = ["train", "--net", "sigmoid", "--batch", "1000", "--epochs", "1", "--transport", "threads"]
+COMMAND = [sys.executable, "-m", "backends"]
+AT_ENTRY = (
+    "import backends.__main__, sys; print([n for n in ('numpy', 'minigrad', 'typer') if n in sys.modules])"
+)
+
+
+def test_nothing_heavy_is_imported_before_signals_are_guarded():
+    """A signal in an import of NumPy would end in a traceback."""
+    done = subprocess.run([sys.executable, "-c", AT_ENTRY], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n", done
+
+
+def test_the_version_needs_none_of_the_other_commands(minigrad):
+    script = "import sys; sys.argv = ['minigrad', '--version']; import backends.__main__ as m; m.main(); "
+    done = subprocess.run(
+        [sys.executable, "-c", script + AT_ENTRY], capture_output=True, text=True, check=True
+    )
+    version, modules = done.stdout.splitlines()
+    assert version.startswith("minigrad ") and modules == "[]"
+    assert minigrad("--version")[1] == version + "\n"
+
+
+def test_a_link_to_nowhere_is_refused_before_the_training(minigrad, tmp_path):
+    (tmp_path / "runs").symlink_to("nowhere")
+    status, out, errors = minigrad(*TRAIN)
+    assert status == 1 and "epoch" not in out
+    assert errors == "minigrad: runs is a link to nowhere, which is not there; make it, or remove runs\n"
+
+
+def test_figures_that_cannot_be_written_are_printed(minigrad, monkeypatch):
+    def full(self, metrics):
+        raise OSError("cannot write runs: No space left on device")
+
+    monkeypatch.setattr("backends.cli.run_folder.RunFolder.write", full)
+    status, out, errors = minigrad(*TRAIN)
+    assert status == 1 and "test accuracy" in out and "loss, first and last step" in out
+    assert errors == "minigrad: cannot write runs: No space left on device\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_an_output_that_cannot_be_written_is_named():
+    with open("/dev/full", "w", encoding="utf-8") as output:
+        done = subprocess.run([*COMMAND, "lesson"], stdout=output, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("minigrad: cannot write what the command prints: No space left on device")
+
+
+def test_a_locale_without_a_character_prints_another():
+    ascii_only = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for arguments in (["lesson"], ["doctor"]):
+        done = subprocess.run([*COMMAND, *arguments], env=ascii_only, capture_output=True)
+        assert b"Traceback" not in done.stderr and done.stdout.isascii(), done.stderr
+
+
+def test_a_job_whose_reader_has_left_goes_on(tmp_path):
+    """As a lesson behind head: its prints raise nothing, and it ends as it would."""
+    script = (
+        "import sys; from backends.launch.supervise import supervise; "
+        "sys.exit(supervise([sys.executable, '-c', 'for i in range(20000): print(i)'], {}))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        assert job.stdout is not None and job.stderr is not None
+        assert job.stdout.readline() == "0\n"
+        job.stdout.close()
+        assert "Traceback" not in job.stderr.read()
+        assert job.wait() == 0
+
+
+def test_hosts_that_are_no_text_are_refused(minigrad, tmp_path):
+    (tmp_path / "hosts").write_bytes(b"\xff\xfe\x00")
+    status, _, errors = minigrad("doctor", "--hosts", "hosts")
+    assert (
+        status == 1 and errors.startswith("minigrad: hosts is no text in UTF-8 (") and errors.count("\n") == 1
+    )
+
+
+def test_two_momenta_are_refused_before_a_rank_starts(minigrad):
+    ranks = ["--data", "2", "--strategy", "compressed", "--compress", "dgc", "--optimizer", "adam"]
+    status, out, errors = minigrad(*TRAIN, *ranks)
+    assert (
+        status == 1 and out == "" and "and --optimizer adam would add its own; take --optimizer sgd" in errors
+    )
+
+
+def test_so_many_storms_are_refused(minigrad):
+    status, _, errors = minigrad("storm", "--seeds", "1" + "0" * 24)
+    assert status == 2 and "less than or equal to 1000000" in errors
+
+
+def test_restarts_that_are_used_up_say_what_is_saved(minigrad, tmp_path, monkeypatch, capsys):
+    assert minigrad(*TRAIN, "--checkpoint", "kept")[0] == 0
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["minigrad", *TRAIN, "--checkpoint", "kept", "--restarts", "1"])
+    died = Ending(137, "a rank was ended by SIGKILL, and with it the job", "nothing was kept", True, "")
+    assert Restarts(1, tmp_path / "kept").run(lambda words: died) == 137
+    *_, last = capsys.readouterr().err.splitlines()
+    assert "; step 5 is saved in " in last and "go on with: minigrad train" in last and "nothing" not in last
+    assert saved_in(None, tmp_path / "empty") == "nothing was kept"
