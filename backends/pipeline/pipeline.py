@@ -119,8 +119,8 @@ class Pipeline(Backend):
 
     def cut(self, model: Sequential) -> tuple[int, ...]:
         """The stages' bounds; ValueError unless every stage has a layer."""
-        check_bounds(self.requested_bounds or "bytes", self.table.stages, len(model.layers))
         bounds, measurable = self.requested_bounds, self.sample is not None and not shards_of(model)
+        check_bounds("bytes" if bounds is None else bounds, self.table.stages, len(model.layers))
         if isinstance(bounds, tuple):
             return bounds
         if bounds == "bytes" or bounds is None and not measurable:

@@ -157,16 +157,16 @@ def samples() -> Batch:
 
 def state_of(backend: Backend, model: Module, optimizer: Optimizer) -> RankState:
     """All that a rank must hold to go on, as bytes and numbers that can be compared."""
-    held = ((name, getattr(owner, attribute)) for name, owner, attribute in model.named_arrays())
-    arrays = {name: to_host(x.data if isinstance(x, Parameter) else x).tobytes() for name, x in held}
+    values = ((name, getattr(owner, attribute)) for name, owner, attribute in model.named_arrays())
+    arrays = {name: to_host(x.data if isinstance(x, Parameter) else x).tobytes() for name, x in values}
     others: dict[str, Any] = {"generators": generator_states(model)}
-    values = {
+    numbers = {
         f"optimizer {i} {key}": value
         for i, state in enumerate(optimizer.state)
         for key, value in state.items()
     }
-    values |= {f"own {name}": value for name, value in backend.own_values().items()}
-    for name, value in values.items():
+    numbers |= {f"own {name}": value for name, value in backend.own_values().items()}
+    for name, value in numbers.items():
         if isinstance(value, np.ndarray):
             arrays[name] = value.tobytes()
         elif isinstance(value, list):

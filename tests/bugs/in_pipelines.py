@@ -193,7 +193,7 @@ BUGS = [
         "comm if agree_on is None else agree_on", "comm", pipeline_laws.pipelines_of_a_grid_are_cut_alike,
         "."),
     Bug("stages are alike in bytes although layers can be measured", PIPELINE,
-        'bounds = "bytes" if sample is None else "time"', 'bounds = "bytes"',
+        'bounds == "bytes" or bounds is None and not measurable', 'bounds in ("bytes", None)',
         pipeline_laws.pipelines_of_a_grid_are_cut_alike, "the ranks' bounds are"),
     Bug("the stash is not copied", STASH, "array.copy() for", "array for",
         stashed_weights_are_the_loops, LOOP),

@@ -17,6 +17,7 @@ from minigrad_course.grading import Wrong
 from minigrad_course.grading.restricted_comm import RestrictedComm, RestrictedObject
 from minigrad_course.grading.starter_imports import StarterImports
 from minigrad_course.grading.submission import WorkerConnection, WorkerEnded, WorkerPool
+from minigrad_course.grading.worker import messages, rpc
 from minigrad_course.grading.worker.messages import ChannelClosed, MalformedMessage, pack, read, to_json
 from minigrad_course.grading.worker.rpc import Channel, RemoteObject
 from minigrad_course.grading.worker_output import WorkerOutput
@@ -193,9 +194,12 @@ def holds_itself():
 
 
 @pytest.mark.parametrize(
-    "made", [holds_itself, lambda: np.zeros(2**24), lambda: "x" * 2**27], ids=["deep", "array", "text"]
+    "made", [holds_itself, lambda: np.zeros(2**18), lambda: "x" * 2**21], ids=["deep", "array", "text"]
 )
-def test_what_is_too_much_is_refused_and_the_line_goes_on(made):
+def test_what_is_too_much_is_refused_and_the_line_goes_on(made, monkeypatch):
+    """Of a limit of 1 MB: messages of the real one take half a gigabyte."""
+    for module in (messages, rpc):
+        monkeypatch.setattr(module, "MAX_BYTES", 2**20)
     value = made()
     here, there = sides()
     with closing(here.connection), closing(there.connection):
