@@ -181,7 +181,8 @@ def kind_of(x: Any) -> str:
     """What x is, in a few words for an error message."""
     if isinstance(x, tuple | list):
         return f"a {type(x).__name__} of ({', '.join(type(item).__name__ for item in x)})"
-    return f"an array {x.shape}" if isinstance(x, np.ndarray) and x.ndim else type(x).__name__
+    is_array = isinstance(x, np.ndarray) or on_gpu(x)
+    return f"an array {x.shape}" if is_array and x.ndim else type(x).__name__
 
 
 def check_one_device(name: str, arrays: Sequence[Any]) -> None:

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from .. import loops
-from ..device import Array, array_module
+from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op
 from ..tensor import Tensor
 from . import elementwise_kernels as kernels
@@ -75,6 +75,8 @@ def divide(x: Array, y: Array) -> OpResult:
 @elementwise
 def power(x: Array, y: Array) -> OpResult:
     """x ** y. The gradient of an exponent is x ** y * log(x), taken as 0 where x = 0 and y >= 0."""
+    if on_gpu(x) and isinstance(y, int | float) and y < 0:
+        x = floating(x)
     constant_exponent = isinstance(x, np.ndarray) and isinstance(y, int | float)
     value = constant_power(x, y) if constant_exponent else x**y
 
