@@ -31,7 +31,8 @@ class Net(NamedTuple):
     def prepare(self, data: Batch, dtype: Any) -> Batch:
         """``data`` with samples in ``dtype`` and targets as the loss takes them."""
         targets = self.targets(data.y)
-        return Batch(data.x.astype(dtype), targets.astype(dtype) if targets.dtype.kind == "f" else targets)
+        x = data.x.astype(dtype, copy=False)
+        return Batch(x, targets.astype(dtype) if targets.dtype.kind == "f" else targets)
 
 
 # The networks pool before the ReLU: max(x, 0) keeps the order of numbers, so values and gradients are those

@@ -23,7 +23,6 @@ from threadpoolctl import threadpool_limits
 
 SECONDS = Path(__file__).with_name("seconds.json")
 NEW = 1000.0  # seconds of a file that nobody has measured: it is not to come last
-FIRST = "test_architecture.py"  # holds the syntax trees of all files, while a worker is small
 COMMON = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 EXAMPLES = {"short": 7, "quick": 20, "thorough": 60}
 for name, number in EXAMPLES.items():
@@ -87,7 +86,7 @@ def pytest_collection_modifyitems(config, items):
     root = config.rootpath
 
     def place(item):
-        return item.path.name != FIRST, -seconds.get(item.path.relative_to(root).as_posix(), NEW)
+        return -seconds.get(item.path.relative_to(root).as_posix(), NEW)
 
     items[:] = sorted(chosen, key=place)  # stable: the tests of a file stay together
 

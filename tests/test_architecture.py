@@ -4,7 +4,7 @@ import ast
 import os
 import re
 import sys
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import pytest
@@ -22,22 +22,10 @@ def text(path):
     return (ROOT / path).read_text(encoding="utf-8")
 
 
-@cache
+@lru_cache(maxsize=1)
 def tree(path):
+    """The syntax tree of one file; all of them would take 100 MB, and half a second to make again."""
     return ast.parse(text(path), str(path))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def trees():
-    """The syntax trees of all files take 100 MB, which the tests of other modules are to have.
-
-    They are made one after the other, so that nothing that stays lies between them.
-    """
-    for path in FILES:
-        tree(path)
-    yield
-    for function in (text, tree, classes, behavior, owners):
-        function.cache_clear()
 
 
 def offenders(check, paths):
@@ -440,19 +428,28 @@ def names_of(node):
 
 @cache
 def classes():
-    """Each class of the library by its name: its file and its tree."""
+    """Each class of the library by its name: its file, its bases, and its methods and flags."""
     return {
-        node.name: (path, node)
+        node.name: (path, set(map(names_of, node.bases)), set(members(node)))
         for path in LIBRARY
         for node in ast.walk(tree(path))
         if isinstance(node, ast.ClassDef)
     }
 
 
+def members(class_definition):
+    """Names of the methods and flags that a class gives its instances."""
+    for node in class_definition.body:
+        if isinstance(node, ast.FunctionDef) and not node.decorator_list:
+            yield node.name
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name))
+
+
 def kinds_of(root):
     """The classes of the library that inherit from ``root``, and itself."""
     kinds = {root}
-    while more := {n for n, (_, c) in classes().items() if kinds & set(map(names_of, c.bases))} - kinds:
+    while more := {name for name, (_, bases, _) in classes().items() if kinds & bases} - kinds:
         kinds |= more
     return kinds
 
@@ -460,14 +457,8 @@ def kinds_of(root):
 @cache
 def behavior():
     """Names of the methods and flags of backends, modules, tapes and tensors."""
-    names = set()
-    for name in set().union(*map(kinds_of, ("Backend", "Module", "Tape", "Tensor", "Optimizer"))):
-        for node in classes()[name][1].body:
-            if isinstance(node, ast.FunctionDef) and not node.decorator_list:
-                names.add(node.name)
-            for target in node.targets if isinstance(node, ast.Assign) else ():
-                names |= {n.id for n in ast.walk(target) if isinstance(n, ast.Name)}
-    return names
+    kinds = set().union(*map(kinds_of, ("Backend", "Module", "Tape", "Tensor", "Optimizer")))
+    return set().union(*(classes()[name][2] for name in kinds))
 
 
 def key_of(node):
