@@ -9,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,8 +28,6 @@ from .launcher import (
     check_library,
     check_world,
     launcher,
-    print_once,
-    process_number,
     size_under_mpiexec,
     step_tasks,
     under_mpiexec,
@@ -426,13 +423,3 @@ def load_mpi() -> type[MPIComm]:
     from ..comm.mpi import MPIComm
 
     return MPIComm
-
-
-def say(message: str) -> None:
-    """Print one line of error, from only one of the ranks that fail in the same way."""
-    rank = process_number()
-    if rank and "mpi4py.MPI" in sys.modules:  # before MPI starts all ranks fail in the same way
-        time.sleep(1)  # if rank 0 fails too, it aborts the job first
-        print(f"minigrad, rank {rank}: {message}", file=sys.stderr, flush=True)
-    else:
-        print_once(message)

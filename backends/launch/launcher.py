@@ -182,6 +182,16 @@ def refuse(problem: str) -> NoReturn:
     raise SystemExit(1)
 
 
+def say(message: str) -> None:
+    """Print one line of error, from only one of the ranks that fail in the same way."""
+    rank = process_number()
+    if rank and "mpi4py.MPI" in sys.modules:  # before MPI starts all ranks fail in the same way
+        time.sleep(1)  # if rank 0 fails too, it aborts the job first
+        print(f"minigrad, rank {rank}: {message}", file=sys.stderr, flush=True)
+    else:
+        print_once(message)
+
+
 def print_once(message: str) -> None:
     """Print one line of error, from only one of the processes that fail in the same way."""
     if process_number():

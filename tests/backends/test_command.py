@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from backends import registry
 from backends.cli import curves, doctor, main, parallel, run_folder, training
+from backends.cli.commands import train
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.launch import launch, signals
@@ -32,7 +33,7 @@ from tests.bugs.mutant import mutant
 
 
 def test_train_writes_figures_curves_and_json(minigrad, tmp_path, monkeypatch):
-    monkeypatch.setattr(main, "draw_curves", curves.draw_curves)
+    monkeypatch.setattr(train, "draw_curves", curves.draw_curves)
     status, out, _ = minigrad("train", "--net", "mlp", "--epochs", "2", "--batch", "250", "--json", "m.json")
     assert status == 0 and "test accuracy" in out and "samples per second" in out
     metrics = json.loads((tmp_path / "m.json").read_text())
@@ -155,7 +156,7 @@ def test_prove_data_by_model_with_the_default_plan(minigrad, tmp_path, net):
 
 @pytest.mark.usefixtures("few_digits")
 def test_a_plan_is_followed_and_written_down(minigrad, tmp_path, monkeypatch):
-    monkeypatch.setattr(main, "show_trace", lambda *_: None)
+    monkeypatch.setattr(train, "show_trace", lambda *_: None)
     (tmp_path / "plan.toml").write_text('1 = "gathered"\n3 = "column"\n5 = "classes"\n')
     common = ["train", "--net", "mlp", "--batch", "100", "--epochs", "1", "--dtype", "float64"]
     common += ["--clip", "0.5"]
@@ -387,7 +388,7 @@ def test_a_note_says_what_too_many_ranks_lead_to(monkeypatch, batch, grid, notes
 
 
 def test_what_cannot_be_is_refused_before_a_rank_starts(minigrad, monkeypatch):
-    monkeypatch.setattr(main, "run", lambda *arguments, **settings: pytest.fail("ranks were started"))
+    monkeypatch.setattr(train, "run", lambda *arguments, **settings: pytest.fail("ranks were started"))
     arguments = ["--data", "2", "--net", "sigmoid", "--batch", "all", "--epochs", "10", "--warm-up", "40"]
     status, out, err = minigrad("train", *arguments)
     assert (status, out) == (1, "") and "--warm-up 40 must be less than the 10 steps" in err
@@ -579,8 +580,22 @@ def test_a_process_that_is_a_rank_has_one_thread():
 
 
 def test_importing_the_command_needs_no_mpi4py():
-    code = "import sys, backends.cli.main; sys.exit('mpi4py' in sys.modules)"
+    code = "import sys, backends.cli.commands.train; sys.exit('mpi4py' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_the_list_of_commands_needs_neither_numpy_nor_the_commands():
+    code = (
+        "import atexit, sys; from backends.cli.main import command; sys.argv[1:] = ['--help'];"
+        "atexit.register(lambda: print(sorted({'numpy', 'backends.cli.commands.train'} & {*sys.modules})));"
+        "command()"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], timeout=60, capture_output=True, text=True, check=True)
+    *table, last = ran.stdout.splitlines()
+    assert last == "[]", last
+    for name, command in typer.main.get_command(main.app).commands.items():  # pyright: ignore
+        first = " ".join((command.help or "").split()[:4])
+        assert command.hidden or any(f" {name} " in line and first in line for line in table), name
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, signals.Interrupted])
@@ -590,6 +605,6 @@ def test_an_interrupt_is_never_status_0(minigrad, monkeypatch, error):
     def raising(*_):
         raise error(*([2] if error is signals.Interrupted else []))
 
-    monkeypatch.setattr(main.health, "examine", raising)
+    monkeypatch.setattr(doctor, "examine", raising)
     monkeypatch.setattr(signals, "end", lambda interruption: sys.exit(interruption.code))
     assert minigrad("doctor")[0] == 130

@@ -23,7 +23,7 @@ from backends.stack import Stack
 from minigrad.backend import Serial
 from tests.bugs.mutant import mutant
 
-PROVE = typer.main.get_command(app).commands["prove"]  # pyright: ignore
+PROVE = typer.main.get_command(app).commands["prove"].loaded  # pyright: ignore
 
 
 class Terminal(StringIO):

@@ -15,6 +15,7 @@ import pytest
 
 from backends import laws
 from backends.cli import main, options
+from backends.cli.commands import prove, train
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.grid import Grid
@@ -67,7 +68,7 @@ def installed(tmp_path_factory):
 
 
 def read_flags():
-    for module in (options, main):
+    for module in (options, train, prove, main):
         importlib.reload(module)
 
 

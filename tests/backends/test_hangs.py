@@ -7,7 +7,7 @@ import sys
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.cli import main
+from backends.cli.commands import train as train_command
 from backends.data_parallel import DataParallel
 from backends.launch import rank
 from backends.launch.hang_report import place_in, place_of_main_thread
@@ -88,7 +88,7 @@ def test_a_rank_without_a_launcher_of_minigrad_leaves_no_file(tmp_path, monkeypa
 
 
 def test_a_training_leaves_the_stacks_beside_its_metrics(minigrad, tmp_path, monkeypatch):
-    monkeypatch.setattr(main.Training, "backend", lambda config, comm: Forgetful(comm))
+    monkeypatch.setattr(train_command.Training, "backend", lambda config, comm: Forgetful(comm))
     train = ("train", "--net", "sigmoid", "--batch", "1000", "--epochs", "2", "--data", "2")
     status, _, errors = minigrad(*train, "--transport", "threads")
     (folder,) = (tmp_path / "runs").iterdir()

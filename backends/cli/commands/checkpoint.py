@@ -10,13 +10,18 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ..checkpoint.checkpoints import MANIFEST, Damaged, Generation, generations, read_generation
-from .console import new_console
-from .next_command import NextCommand
-from .parallel import counted, ranks_of
+from ...checkpoint.checkpoints import MANIFEST, Damaged, Generation, generations, read_generation
+from ..console import new_console
+from ..next_command import NextCommand
+from ..parallel import counted, ranks_of
 
-app = typer.Typer(help="Show the checkpoints of a training, or verify every byte of them.")
+app = typer.Typer(add_completion=False)
 Folder = Annotated[Path, typer.Argument(help="folder that train --checkpoint wrote", metavar="DIR")]
+
+
+@app.callback()
+def checkpoint() -> None:
+    """Show the checkpoints of a training, or verify every byte of them."""
 
 
 @app.command()

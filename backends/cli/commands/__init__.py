@@ -1,0 +1,1 @@
+"""A module for each command of ``minigrad``, with ``app``, which is it."""

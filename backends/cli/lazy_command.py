@@ -1,0 +1,53 @@
+"""A command whose module is imported when it is called: the list of all commands needs none of them."""
+
+from __future__ import annotations
+
+import ast
+from functools import cached_property, lru_cache
+from importlib.metadata import EntryPoint
+from importlib.util import find_spec
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+
+class LazyCommand(TyperCommand):
+    """The command of an entry point, which names a function or a ``typer.Typer``.
+
+    Its help in the list of all commands is the docstring of that function, or of the ``Typer``'s function
+    with the command's name, read from the source text.
+    """
+
+    def __init__(self, entry: EntryPoint):
+        functions = docstrings(entry.module)
+        super().__init__(entry.name, help=functions.get(entry.attr, functions.get(entry.name)))
+        self.entry = entry
+
+    @cached_property
+    def loaded(self) -> Any:
+        """The command itself; raises ValueError for an environment variable with an unknown value."""
+        from minigrad.environment import check_variables  # loads NumPy
+
+        check_variables()
+        app = self.entry.load()
+        if not isinstance(app, typer.Typer):
+            function, app = app, typer.Typer(add_completion=False)
+            app.command()(function)
+        return typer.main.get_command(app)
+
+    def make_context(self, *arguments: Any, **settings: Any) -> Any:
+        """The context in which the command itself runs."""
+        return self.loaded.make_context(*arguments, **settings)
+
+
+@lru_cache(maxsize=1)
+def docstrings(module: str) -> dict[str, str]:
+    """The docstrings of the functions of a module by their names; the module is not imported."""
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        return {}
+    with open(spec.origin, "rb") as file:
+        nodes = ast.parse(file.read()).body
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    return {function.name: ast.get_docstring(function) or "" for function in functions}
