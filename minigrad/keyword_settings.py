@@ -23,10 +23,15 @@ def settings_by_name(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*arguments, **settings)
         except (TypeError, ValueError):
-            check_positions(function, function.__name__, len(arguments))
+            check_positions(function, name_of(function), len(arguments))
             raise
 
     return checked
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The name of a function; of another callable, which may have none, that of its class."""
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def check_positions(function: Callable[..., Any], name: str, count: int, unseen: int = 0) -> None:
@@ -46,7 +51,10 @@ def check_positions(function: Callable[..., Any], name: str, count: int, unseen:
 @cache
 def positions_and_settings(function: Callable[..., Any]) -> tuple[int | None, list[str]]:
     """How many arguments ``function`` takes by position, None for any number, and the names of the others."""
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some callables, as those of C, do not say what they take
+        return None, []
     positional = [
         p for p in parameters if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     ]

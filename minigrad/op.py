@@ -18,7 +18,7 @@ from typing import Any, ParamSpec, cast
 import numpy as np
 
 from .device import Array, on_gpu
-from .keyword_settings import check_positions
+from .keyword_settings import check_positions, name_of
 from .tape import current_tape
 from .tensor import Tensor, as_array, as_operand
 
@@ -153,16 +153,16 @@ def check_inputs(function: Callable[..., Any], inputs: Sequence[Any], error: Exc
 
     These are settings that were passed by position, and arrays of the host beside those of a GPU.
     """
-    check_positions(function, function.__name__, len(inputs))
+    check_positions(function, name_of(function), len(inputs))
     if isinstance(error, TypeError):
         arrays = [x.data if isinstance(x, Tensor) else x for x in inputs]
         lists = (list, tuple)
-        check_one_device(function.__name__, [np.asarray(x) if isinstance(x, lists) else x for x in arrays])
+        check_one_device(name_of(function), [np.asarray(x) if isinstance(x, lists) else x for x in arrays])
 
 
 def check_result(function: Callable[..., Any], result: Any, arrays: Sequence[Any]) -> None:
     """Raise TypeError unless an op's ``result`` is a value, and a pullback or None for each of its inputs."""
-    name, rule = function.__name__, "an op returns its value and a tuple of pullbacks, one for each input"
+    name, rule = name_of(function), "an op returns its value and a tuple of pullbacks, one for each input"
     if not isinstance(result, tuple) or len(result) != 2:
         raise TypeError(f"{name} returned {kind_of(result)}; {rule}: return y, (lambda g: ...,)")
     value, pullbacks = result

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from minigrad.backend import at_least_one
+from minigrad.keyword_settings import name_of
 
 from .timetable import Instruction, Place, Timetable
 
@@ -58,8 +59,7 @@ class Schedule:
     most_in_flight: Callable[[int, Timetable], int] | None = None
 
     def __post_init__(self) -> None:
-        own = getattr(self.order, "__name__", type(self.order).__name__)
-        object.__setattr__(self, "name", self.name or own.replace("_", "-"))
+        object.__setattr__(self, "name", self.name or name_of(self.order).replace("_", "-"))
 
     def of(self, ranks: int, micros: int, chunks: int | None = None) -> Timetable:
         """The timetable for these numbers; ValueError where the schedule is not defined for them."""

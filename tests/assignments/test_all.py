@@ -35,6 +35,17 @@ def test_the_librarys_answers_score_all_points(assignment):
     scores_all_points(assignment, load_file(assignment.answers, f"answers_of_{short(assignment)}"))
 
 
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.thorough] if name != "a1" else []) for name in ASSIGNMENTS]
+)
+def test_the_librarys_answers_score_all_points_in_processes(name):
+    """As ``minigrad grade --answers`` does; those of a1 give the library's engine the objects of the grader."""
+    assignment = ASSIGNMENTS[name]
+    text = assignment.answers.read_text(encoding="utf-8")
+    report = grade(assignment, SubmissionFile(assignment.answers, text, ""), answers=True)
+    assert report.score == 100, report
+
+
 def test_a_student_who_follows_the_text_scores_all_points(assignment):
     scores_all_points(assignment, submission(f"solved_{short(assignment)}.py"))
 

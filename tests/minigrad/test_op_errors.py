@@ -1,6 +1,7 @@
 """An op that is given what does not fit says so in one line: what it got, what it needs, the way out."""
 
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,34 @@ def back(pullback, shape=(3,), reduce=False):
         tape.backward(y, 1.0)
 
     return step
+
+
+class Cube:
+    """An op of the user's own that has no ``__name__``."""
+
+    def __init__(self, power):
+        self.power = power
+
+    def __call__(self, x):
+        if not 0 < self.power:
+            raise ValueError(f"a power of {self.power}")
+        return x**self.power, (lambda g: g * self.power * x ** (self.power - 1),)
+
+
+@pytest.mark.parametrize(
+    "cube", [Cube(3), partial(lambda x, power: Cube(power)(x), power=3)], ids=["object", "partial"]
+)
+def test_an_op_need_not_have_a_name(cube):
+    leaf = Parameter(on_device(np.full(3, 2.0)))
+    with Tape() as tape:
+        y = op(cube)(leaf)
+    tape.backward(y, 1.0)
+    assert (leaf.grad == 12).all() and (y.data == 8).all()
+
+
+def test_the_error_of_an_op_without_a_name_is_left_as_it_is():
+    with pytest.raises(ValueError, match="a power of 0"):
+        op(Cube(0))(zeros(3))
 
 
 RULE = "cube returned .*an op returns its value and a tuple of pullbacks"
