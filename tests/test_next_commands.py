@@ -39,10 +39,13 @@ COMMANDS = {
     "experiment speedup": "minigrad experiment to-target",
     "grade": "minigrad grade a1",
     "grade a2 --list": "minigrad grade a2",
+    "grade a2 --task ring_allgather --answers": "minigrad handout students",
+    "grade a2 files": r"minigrad grade a2 files/x\.py",
     "handout students": r"minigrad autograder a1 --gradescope a1\.zip",
     "site build": "minigrad lesson 01",
     "autograder a1 --gradescope a1.zip": r"minigrad assignment new own/a1_topic",
     "assignment new own/a1_topic": r"minigrad assignment check own/a1_topic",
+    "assignment check own/a1_topic": r"minigrad autograder a1_topic --folder own --gradescope a1_topic\.zip",
 }
 """Command lines, in the order in which they run in one folder, and the command that each leads to."""
 
@@ -52,6 +55,8 @@ def printed(tmp_path_factory):
     """What each of the commands prints on a terminal; of those that take long, what comes at their end."""
     folder = tmp_path_factory.mktemp("work")
     (folder / "own.py").write_text("")
+    (folder / "files").mkdir()
+    (folder / "files" / "x.py").write_text("import os\n")
     texts = {}
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)
@@ -64,6 +69,7 @@ def printed(tmp_path_factory):
         patched.setattr(Speedup, "start", lambda self: 0)
         patched.setattr("minigrad_course.site.build.build", lambda *arguments: ["index.html"])
         patched.setattr("backends.cli.doctor.examine", lambda: [])
+        patched.setattr("minigrad_course.grading.own_assignment.trials", lambda work: [])
         for line in COMMANDS:
             words = line.format(model=next(folder.glob("runs/*/model.safetensors"), "")).split()
             patched.setattr(sys, "argv", ["minigrad", *words])

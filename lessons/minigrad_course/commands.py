@@ -412,14 +412,22 @@ def grade(
 
 def after_grading(report: Report, submission: Path | None, assignments: list[Assignment]) -> NextCommand:
     """Grading again once the first wrong task is mended, or the assignment after a finished one."""
-    name = report.assignment.name
-    where = "" if submission is None else f" {shlex.quote(str(submission))}"
+    work = report.assignment
     if task := next((result.task for result in report.results if not result.passed), None):
-        return NextCommand(f"minigrad grade {name.partition('_')[0]}{where}", f"after {task.name} is mended")
-    following = next((work.name for work in assignments if work.name > name), None)
+        command = grade_command(work, *([] if submission is None else [str(submission)]))
+        return NextCommand(command, f"after {task.name} is mended")
+    following = next((other for other in assignments if other.name > work.name), None)
     if following is None:
         return NextCommand("minigrad grade --list", "all assignments, with your points")
-    return NextCommand(f"minigrad grade {following.partition('_')[0]}", "the assignment after it")
+    return NextCommand(grade_command(following), "the assignment after it")
+
+
+def grade_command(assignment: Assignment, *words: str) -> str:
+    """The command that grades an assignment, with its folder where that is not the course's."""
+    from .grading.assignment import FOLDER
+
+    own = [] if assignment.folder.parent == FOLDER else ["--folder", str(assignment.folder.parent)]
+    return shlex.join(["minigrad", "grade", assignment.name.partition("_")[0], *words, *own])
 
 
 def after_assignments(names: list[str], progress: Progress) -> NextCommand:
@@ -455,7 +463,7 @@ def grade_folder(assignment: Assignment, folder: Path, table: Path | None, jobs:
             raise Interrupted(error.number, saved) from None
     console.print("\n".join(["", *summary(assignment, entries)]))
     lowest = min(entries, key=lambda entry: -1 if entry.report is None else entry.report.score)
-    command = f"minigrad grade {assignment.name.partition('_')[0]} {shlex.quote(str(lowest.file))}"
+    command = grade_command(assignment, str(lowest.file))
     NextCommand(command, "the lowest, with the smallest wrong case of each task").show(console)
     return 0 if all(entry.report is not None for entry in entries) else 1
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from minigrad_course import commands, progress
+from minigrad_course.grading.assignment import FOLDER
 
 from tests.bugs.mutant import mutant
 
@@ -117,16 +118,18 @@ def test_a_lesson_leads_to_its_assignment_and_else_to_the_lesson_after_it():
 
 
 def test_grading_leads_to_the_wrong_task_and_then_to_the_assignment_after_it():
-    assignments: Any = [SimpleNamespace(name=name) for name in ("a1_x", "a2_y")]
+    assignments: Any = [SimpleNamespace(name=name, folder=FOLDER / name) for name in ("a1_x", "a2_y")]
     task = SimpleNamespace(name="ring")
 
-    def after(name, passed, submission=None):
+    def after(name, passed, submission=None, folder=FOLDER):
         results = [SimpleNamespace(passed=True, task=None), SimpleNamespace(passed=passed, task=task)]
-        report: Any = SimpleNamespace(assignment=SimpleNamespace(name=name), results=results)
+        work = SimpleNamespace(name=name, folder=folder / name)
+        report: Any = SimpleNamespace(assignment=work, results=results)
         return commands.after_grading(report, submission, assignments)
 
     assert after("a1_x", False, Path("my a1.py")) == ("minigrad grade a1 'my a1.py'", "after ring is mended")
     assert after("a1_x", False)[0] == "minigrad grade a1"
+    assert after("a1_x", False, folder=Path("my own"))[0] == "minigrad grade a1 --folder 'my own'"
     assert after("a1_x", True)[0] == "minigrad grade a2"
     assert after("a2_y", True)[0] == "minigrad grade --list"
 

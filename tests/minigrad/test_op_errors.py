@@ -62,7 +62,7 @@ class Cube:
         self.power = power
 
     def __call__(self, x):
-        if not 0 < self.power:
+        if not self.power > 0:
             raise ValueError(f"a power of {self.power}")
         return x**self.power, (lambda g: g * self.power * x ** (self.power - 1),)
 
