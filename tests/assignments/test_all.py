@@ -39,7 +39,7 @@ def test_the_librarys_answers_score_all_points(assignment):
     "name", [pytest.param(name, marks=[pytest.mark.thorough] if name != "a1" else []) for name in ASSIGNMENTS]
 )
 def test_the_librarys_answers_score_all_points_in_processes(name):
-    """As ``minigrad grade --answers`` does; those of a1 give the library's engine the objects of the grader."""
+    """As ``minigrad grade --answers`` does; those of a1 give its engine objects of the grader."""
     assignment = ASSIGNMENTS[name]
     text = assignment.answers.read_text(encoding="utf-8")
     report = grade(assignment, SubmissionFile(assignment.answers, text, ""), answers=True)
