@@ -33,25 +33,28 @@ class RankFailed(RuntimeError):
     """Another rank raised an exception, so this one cannot continue."""
 
 
-class Deadlock(RuntimeError):
-    """Every rank waits for another; the message names ranks, peers, tags and the lines of the calls.
+class RankStacks(Exception):
+    """The Python stack of every rank, as a text: the cause that a traceback shows before a hang."""
 
-    ``stacks`` is a text: the Python stack of every rank, which a traceback shows too.
+
+class Hang(Exception):
+    """Ranks wait for one another; the message names ranks, peers, tags and the lines of the calls.
+
+    ``stacks`` is a text: the Python stack of every rank, which a traceback shows first.
     """
 
     def __init__(self, text: str, stacks: str = ""):
         super().__init__(text)
         self.stacks = stacks
-        self.add_note(stacks)
+        self.__cause__ = RankStacks(stacks)
 
 
-class WaitTimeout(TimeoutError):
-    """A rank waited too long; the message says what every rank does. ``stacks`` is as in Deadlock."""
+class Deadlock(Hang, RuntimeError):
+    """Every rank waits for another."""
 
-    def __init__(self, text: str, stacks: str = ""):
-        super().__init__(text)
-        self.stacks = stacks
-        self.add_note(stacks)
+
+class WaitTimeout(Hang, TimeoutError):
+    """A rank waited too long; the message says what every rank does."""
 
 
 @dataclass(eq=False)

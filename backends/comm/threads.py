@@ -370,8 +370,8 @@ def end_with_rank_0(world: World, rank: int, error: WaitTimeout) -> None:
         ended = world.conditions[rank].wait_for(lambda: 0 not in world.running, GRACE)
     if not ended:
         sys.stdout.flush()
-        text = f"minigrad: {error}\nrank 0 does not end by itself, so the process ends; the stacks:"
-        print(text, error.stacks, sep="\n", file=sys.stderr, flush=True)
+        text = f"minigrad: {error}\nrank 0 does not end by itself, so the process ends"
+        print(error.stacks, text, sep="\n", file=sys.stderr, flush=True)
         os._exit(1)
 
 

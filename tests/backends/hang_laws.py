@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import traceback
 from collections.abc import Callable
 
 import numpy as np
@@ -59,8 +60,10 @@ def names_the_rank_that_stopped_first(
         run_ranks(ranks, program)
     except (Deadlock, WaitTimeout) as error:
         text, stacks = str(error), error.stacks
+        shown = "".join(traceback.format_exception(error)).rstrip()
     else:
         raise AssertionError("the program ended")
+    assert stacks in shown and shown.endswith(text.rstrip()), f"the report does not stand last: {shown}"
     assert f"\n  rank {culprit} stopped first" in text, f"rank {culprit} stopped: {text}"
     lines = dict(re.findall(r"^  rank (\d+) (waits|does not wait|has returned)\b", text, re.MULTILINE))
     assert sorted(lines) == [str(rank) for rank in range(ranks)], text

@@ -100,6 +100,8 @@ BUGS = [
         "absent = (m for r, m in enumerate(self.members) if r not in values)",
         "absent = (m for r, m in enumerate(self.members) if r in values)",
         whoever_stopped_first_is_named, "stopped"),
+    Bug("the stacks come after the report", WORLD, "self.__cause__ = RankStacks(stacks)",
+        "self.add_note(stacks)", whoever_stopped_first_is_named, "does not stand last"),
     Bug("one stack is kept", WORLD, "self.threads_of[rank] = threading.get_ident()",
         "self.threads_of = {rank: threading.get_ident()}", whoever_does_not_wait_is_named, "."),
 ]  # fmt: skip
