@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from ..launch.hang_report import HangReported
+from ..launch.hang_report import WAY_OUT, HangReported
 from ..launch.rank import LOST, note, note_wait, one_that_left, request_stacks
 from .communicator import NOTHING, Communicator, RankEnded, wait_limit
 from .failure_detector import IN_TRANSIT, FailureDetector
@@ -149,4 +149,4 @@ class BoundedWait:
             print(f"minigrad: {text}\n", end="", file=sys.stderr, flush=True)  # one write: a line stays whole
         time.sleep(GRACE)
         error = HangReported if reported else TimeoutError
-        raise error(f"{text}; check that every rank makes the same calls, or raise MINIGRAD_TIMEOUT")
+        raise error(f"{text}; {WAY_OUT}")

@@ -13,6 +13,10 @@ from pathlib import Path
 from types import FrameType
 
 STACKS = "stacks.txt"  # in the folder of a training
+WAY_OUT = (
+    "check that every rank makes the same calls and that the network between hosts works, or raise "
+    "MINIGRAD_TIMEOUT"
+)
 LIBRARY = os.path.dirname(os.__file__)
 FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')  # a line of faulthandler's
 

@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 from minigrad.metrics_log import first_and_last
 
 from . import rank, sweep
-from .hang_report import HangReport, RankState, place_of_main_thread, write_stacks
+from .hang_report import WAY_OUT, HangReport, RankState, place_of_main_thread, write_stacks
 from .resume_command import resume_command
 from .signals import SIGNALS, Interrupted, uninterrupted
 from .stop_request import StopRequest
@@ -181,7 +181,7 @@ class Job:
         report = HangReport(states, "\n".join(stacks))
         print(
             f"{self.progress_end}minigrad: a wait for another rank took longer than MINIGRAD_TIMEOUT:\n"
-            f"{report.text()}; check that every rank makes the same calls, or raise MINIGRAD_TIMEOUT",
+            f"{report.text()}; {WAY_OUT}",
             file=sys.stderr,
             flush=True,
         )

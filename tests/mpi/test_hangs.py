@@ -48,7 +48,7 @@ def test_all_ranks_report_and_the_first_that_stopped_is_named(processes, kind):
     assert job.status == 1 and "Traceback" not in job.err, job.err
     for rank, words in states.items():
         assert re.search(rf"^  rank {rank} {words}$", job.err, re.MULTILINE), (words, job.err)
-    assert f"\n  rank {first} stopped first; check that every rank makes the same calls" in job.err
+    assert f"\n  rank {first} stopped first; check that every rank makes the same calls and that " in job.err
     (file,) = re.findall(r"the stacks of all ranks are in (runs/\S+-stacks\.txt)$", job.err, re.MULTILINE)
     stacks = (processes.folder / file).read_text()
     parts = re.split(r"^rank (\d)\n", stacks, flags=re.MULTILINE)
