@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from ..launch.rank import number
 from ..launch.terminal import columns
 
 
@@ -14,7 +16,8 @@ def new_console(**settings: Any) -> Console:
     """A console for stdout; on a rank that mpiexec started, one for the terminal behind its pipe."""
     width = columns()
     if width is None:
-        return Console(**settings)
+        no_terminal = number() is not None and "FORCE_COLOR" not in os.environ  # Open MPI gives each rank its own
+        return Console(force_terminal=False if no_terminal else None, **settings)
     return Console(force_terminal=True, width=width, **settings)
 
 

@@ -42,6 +42,7 @@ CUT_BANNER = re.compile(  # mpiexec was killed while it wrote the banner
     rb"={60,}\n=   BAD TERMINATION[^\n]*(\n=[^\n]*)*(\nYOUR APPLICATION[^\n]*)?(\nThis typically[^\n]*)?"
     rb"(\n[^\n]+\Z|\n|\Z)"
 )
+TERMINATED = 128 + signal.SIGTERM
 NAMES = {128 + number: signal.Signals(number).name for number in (*SIGNALS, signal.SIGKILL)}
 
 
@@ -104,7 +105,8 @@ class Job:
         """The status of a job that runs but cannot go on, after a message about it; else None."""
         if end := self.first_end():
             rank, status, age = end
-            if status in NAMES:
+            by_mpiexec = status == TERMINATED and not self.proxies  # perhaps, by Open MPI's, which then ends
+            if status in NAMES and (not by_mpiexec or age > PROXY_TIMEOUT):
                 self.reason = f"rank {rank} was interrupted by {NAMES[status]}, and with it the job ends"
                 return status
             if age > RANK_TIMEOUT:
@@ -121,8 +123,12 @@ class Job:
         """The exit status as a shell reports it. MPICH's mpiexec exits with the number of a rank's signal.
 
         Ranks note every other status than 0, so a status without a note is the signal that ended a rank.
+        Open MPI's mpiexec then ends the other ranks by SIGTERM, and these do note it.
         """
-        if status and (end := self.first_end()):
+        end = self.first_end() if status else None
+        if end and end[1] == TERMINATED and status - 128 in set(signal.Signals) - {signal.SIGTERM}:
+            who = self.ranks_without_note()
+        elif end:
             who, status = f"rank {end[0]}", end[1]
             if status not in NAMES:
                 return status
@@ -144,10 +150,8 @@ class Job:
         """
         if status == 0 or any(self.folder.glob(f"{rank.LOST}.*[0-9]")):
             return status != 0
-        if self.first_end() is not None:
-            return False
         killed = status > 128 and status not in {128 + number for number in SIGNALS}
-        return killed or any(self.folder.glob("pid.*[0-9]"))
+        return killed or (self.first_end() is None and any(self.folder.glob("pid.*[0-9]")))
 
     def saves_at_signal(self) -> bool:
         """Whether the job saves its state when a signal asks it to stop."""
@@ -213,6 +217,14 @@ class Job:
             return None
         at, rank, status = min(ends)
         return rank, status, time.time() - at
+
+    def ranks_without_note(self) -> str:
+        """The ranks that noted no end, as those that were killed, in words."""
+        began, ended = (
+            {int(file.suffix[1:]) for file in self.folder.glob(f"{note}.*[0-9]")} for note in ("pid", "end")
+        )
+        silent = sorted(began - ended)
+        return f"rank {silent[0]}" if len(silent) == 1 else "a rank"
 
     def pass_on(self, number: int, seconds: float) -> None:
         """Send the signal to all ranks, or to the only process, and wait up to ``seconds`` for their end.

@@ -46,6 +46,12 @@ def rank_0_knows_the_terminal(of_ranks: ModuleType, of_commands: ModuleType, pat
         assert of_ranks.for_ranks() == {}
         assert not of_commands.new_console().is_terminal
         world.delenv("COLUMNS")
+        world.delenv("FORCE_COLOR", raising=False)
+        with patch.context() as rank:  # Open MPI gives each rank a terminal of its own
+            rank.setattr("sys.stdout", Terminal())
+            assert of_commands.new_console().is_terminal
+            rank.setenv("OMPI_COMM_WORLD_RANK", "0")
+            assert not of_commands.new_console().is_terminal
         for name, value in variables.items():
             world.setenv(name, value)
         shown = of_commands.new_console()
@@ -65,6 +71,7 @@ def test_rank_0_knows_the_terminal(monkeypatch):
         ("console", "force_terminal=True, ", ""),
         ("console", "width=width, ", ""),
         ("console", "if width is None:", "if width is not None:"),
+        ("console", "False if no_terminal else None", "None"),
     ],
 )
 def test_a_rank_that_does_not_know_the_terminal_is_seen(monkeypatch, name, old, new):

@@ -36,6 +36,11 @@ def only_crashes_start_again() -> None:
         stop_laws.only_a_crash_starts_a_job_again(Path(folder))
 
 
+def who_was_killed_is_named() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        stop_laws.the_rank_that_was_killed_is_named(Path(folder))
+
+
 def starts_are_counted_and_go_on() -> None:
     for endings in ([], [True], [True] * 2, [True] * 3):
         with tempfile.TemporaryDirectory() as folder:
@@ -83,13 +88,16 @@ BUGS = [
     Bug("rank 0 waits for a rank that has failed", CHECKPOINTS,
         "self.disk.start(job, self.comm.progress)", "self.disk.start(job, lambda: None)",
         a_failed_rank_ends_the_wait, "rank 0 heard: .*rank 1 has not written"),
+    Bug("who was ended by Open MPI's mpiexec is named", SUPERVISE,
+        "if end and end[1] == TERMINATED and status - 128 in set(signal.Signals) - {signal.SIGTERM}:",
+        "if end and end[1] < 0:", who_was_killed_is_named, "another status"),
     Bug("a refused setting starts the job again", SUPERVISE,
-        "        if self.first_end() is not None:\n            return False\n", "",
+        "self.first_end() is None and ", "",
         only_crashes_start_again, "refuses a setting", thorough=True),
     Bug("a signal that asks for an end starts the job again", SUPERVISE,
         "killed = status > 128 and status not in {128 + number for number in SIGNALS}",
         "killed = status > 128",
-        only_crashes_start_again, "somebody ended mpiexec"),
+        only_crashes_start_again, "somebody ended"),
     Bug("a rank that lost another one is taken for the cause", SUPERVISE,
         'any(self.folder.glob(f"{rank.LOST}.*[0-9]"))', "False",
         only_crashes_start_again, "lost another rank"),

@@ -228,6 +228,7 @@ def only_a_crash_starts_a_job_again(folder: Path, program: str = "mpiexec") -> N
         (sigkill, [], True, "a rank is killed while Python loads"),
         (128 + signal.SIGSEGV, pids, True, "a rank reads memory that is not its own"),
         (14, pids, True, "MPI aborts"),
+        (sigkill, [*pids, Note("end.0", str(sigterm))], True, "Open MPI's mpiexec ends rank 0 after rank 1"),
         (1, [], False, "mpiexec cannot start"),
         (1, [*pids, Note("end.0", "1")], False, "rank 0 refuses a setting, or the loss is not finite"),
         (1, [*pids, Note("end.0", "1"), Note("lost.0")], True, "rank 0 lost another rank"),
@@ -241,6 +242,27 @@ def only_a_crash_starts_a_job_again(folder: Path, program: str = "mpiexec") -> N
             (job_folder / name).write_text(text)
         job = Job(program, job_folder, process=cast(Any, None))
         assert job.crashed(status) is crashed, f"{what}: crashed is {not crashed}"
+
+
+def the_rank_that_was_killed_is_named(folder: Path) -> None:
+    """Open MPI's mpiexec ends by the first signal, and the ranks that it then ended have noted a SIGTERM."""
+    sigkill, sigterm, sigint = 128 + signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGINT
+    pids = [Note(f"pid.{rank}", "1") for rank in range(3)]
+    cases = [
+        (sigkill, {0: sigterm, 2: sigterm}, sigkill, "rank 1 was ended by SIGKILL"),
+        (sigkill, {0: sigterm}, sigkill, "a rank was ended by SIGKILL"),
+        (sigterm, {1: sigterm}, sigterm, "rank 1 was ended by SIGTERM"),
+        (sigkill, {1: sigint}, sigint, "rank 1 was ended by SIGINT"),
+        (143, {2: 1}, 1, ""),
+    ]
+    for number, (by_mpiexec, ends, status, reason) in enumerate(cases):
+        job_folder = folder / str(number)
+        job_folder.mkdir()
+        for name, text in [*pids, *(Note(f"end.{rank}", str(end)) for rank, end in ends.items())]:
+            (job_folder / name).write_text(text)
+        job = Job("mpiexec", job_folder, process=cast(Any, None))
+        assert job.status(by_mpiexec) == status, f"case {number}: another status than {status}"
+        assert job.reason.startswith(reason) and bool(job.reason) == bool(reason), f"says {job.reason}"
 
 
 def a_crashed_training_starts_again(folder: Path, endings: Sequence[bool], limit: int) -> None:

@@ -23,6 +23,7 @@ from tests.checkpoints.stop_laws import (
     only_a_crash_starts_a_job_again,
     rank_0_does_not_wait_for_a_failed_rank,
     ranks_stop_together,
+    the_rank_that_was_killed_is_named,
 )
 
 SEEDS = st.none() | st.integers(0, 99)
@@ -70,6 +71,10 @@ def test_rank_0_does_not_wait_for_a_rank_that_failed(tmp_path):
 
 def test_which_ends_are_crashes(tmp_path):
     only_a_crash_starts_a_job_again(tmp_path)
+
+
+def test_the_rank_that_was_killed_is_named(tmp_path):
+    the_rank_that_was_killed_is_named(tmp_path)
 
 
 @pytest.mark.parametrize("endings", [[], [True], [True, False, True], [True] * 4, [True] * 5])
