@@ -16,7 +16,8 @@ def new_console(**settings: Any) -> Console:
     """A console for stdout; on a rank that mpiexec started, one for the terminal behind its pipe."""
     width = columns()
     if width is None:
-        no_terminal = number() is not None and "FORCE_COLOR" not in os.environ  # Open MPI gives each rank its own
+        # Open MPI gives each rank a terminal of its own.
+        no_terminal = number() is not None and "FORCE_COLOR" not in os.environ
         return Console(force_terminal=False if no_terminal else None, **settings)
     return Console(force_terminal=True, width=width, **settings)
 
