@@ -24,6 +24,7 @@ from .lr_schedules import Schedule
 from .module import Module, evaluation_mode
 from .optim import Optimizer
 from .tensor import Tensor
+from .weighted_mean import WeightedMean
 
 
 @dataclass
@@ -113,8 +114,8 @@ def fit(
                 loss = backend.step(model, batch, loss_fn, forward_backward)
             if not math.isfinite(loss):
                 raise FloatingPointError(
-                    f"the loss is {loss} at step {step} (epoch {epoch}); training stopped, try a smaller --lr"
-                    + (", or look for labels that name no class" if on_gpu(batch.y) else "")
+                    f"the loss is {loss} at step {step} (epoch {epoch}); training stopped, "
+                    + remedy(loss_fn, batch.y)
                 )
             with span("update"):
                 backend.update(model, optimizer)
@@ -131,6 +132,13 @@ def fit(
         if on_epoch is not None:
             on_epoch(epoch, history)
     return history
+
+
+def remedy(loss_fn: Loss, targets: Any) -> str:
+    """What may help where the loss of a batch with these targets is not finite."""
+    if isinstance(loss_fn, WeightedMean) and not float(loss_fn.divisor(targets)):
+        return "for none of the batch's targets counts; leave such a batch out"
+    return "try a smaller --lr" + (", or look for labels that name no class" if on_gpu(targets) else "")
 
 
 @settings_by_name
