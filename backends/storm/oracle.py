@@ -112,7 +112,8 @@ class Oracle:
         if len(history.losses) != STEPS:
             self.say(f"rank {comm.rank} ended after {len(history.losses)} of {STEPS} steps")
         if comm.rank == 0:
-            due = {step for step in range(self.begins[0] + 1, STEPS + 1) if step % self.job.every == 0}
+            steps = range(self.begins[0] + 1, STEPS + 1)
+            due = {step for step in steps if step % self.job.every == 0 or step == STEPS}
             if missing := due - self.unwritten - set(map(step_of, self.named)):
                 self.say(f"no checkpoint of the steps {sorted(missing)} was written, and no message says why")
 

@@ -15,6 +15,7 @@ from tests.checkpoints.corruption_laws import (
 )
 from tests.checkpoints.power_laws import (
     a_disk_syncs_what_it_wrote,
+    a_folder_has_one_writer,
     a_folder_that_is_not_writable_is_refused,
     a_generation_that_cannot_be_removed_is_no_failed_write,
     a_kill_within_a_write_leaves_whole_generations,
@@ -41,6 +42,23 @@ CHECKPOINTS, DISK, IN_MEMORY, CRASHES = (
 )
 
 BUGS = [
+    # Two writers
+    Bug(
+        "two processes write into a folder",
+        DISK,
+        "                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "                pass\n",
+        a_folder_has_one_writer,
+        "may",
+    ),
+    Bug(
+        "the folder is free before its writer has ended",
+        DISK,
+        "                    return partial(unlock, file, descriptor)\n",
+        "                    return unlock(file, descriptor) or (lambda: None)\n",
+        a_folder_has_one_writer,
+        "may write into it, too",
+    ),
     # Power and kills
     Bug(
         "a file is not synced",

@@ -119,6 +119,9 @@ BUGS = [
         "        self.attempt(Checkpoints.wait)"
         "  # apart: where the one before failed, this one is written all the same\n", "",
         storms_are_survived, "was written, and no message says why"),
+    Bug("the training ends before its last checkpoint is written", TRAINING,
+        "        self.attempt(Checkpoints.close)\n", "",
+        storms_are_survived, "was written, and no message says why"),
     Bug("rank 0 waits for ever for the part of another rank", CHECKPOINTS,
         "if self.disk.now() > end:", "if False:",
         rare_storms_are_survived, "not live: the training has not ended 720 s after the last fault"),

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Callable
@@ -501,6 +503,42 @@ def only_a_file_system_that_syncs_no_folder_is_excused() -> None:
                 assert is_error, f"{errno.errorcode[number]} is an error"
             else:
                 assert not is_error, f"{errno.errorcode[number]} is no error"
+
+
+LOCKS = """
+import fcntl, os, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+os.write(file, b"process 7")
+print("locked", flush=True)
+sys.stdin.readline()
+"""
+
+
+def a_folder_has_one_writer() -> None:
+    """While another process holds the lock no checkpoints can be opened, and while they are open, no lock."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        command = [sys.executable, "-S", "-c", LOCKS, str(folder / checkpoints.LOCK)]
+
+        def writes(comm: ThreadComm) -> None:
+            files = Checkpoints(folder, comm)
+            other = subprocess.run(command, input="", capture_output=True, text=True)
+            assert other.returncode, "the folder is in use, and another process may write into it, too"
+            files.close()
+
+        alone(writes)
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None and other.stdout.readline() == "locked\n"
+            try:
+                alone(lambda comm: Checkpoints(folder, comm))
+            except OSError as error:
+                assert str(error).startswith("process 7 writes its checkpoints into"), error
+            else:
+                raise AssertionError("another process writes into the folder, and this one may, too")
+            other.kill()
+        alone(writes)
+        assert not list(folder.iterdir()), f"left over are {list(folder.iterdir())}"
 
 
 def whole_steps(disk: Disk, folder: Path = FOLDER) -> list[int]:

@@ -1,8 +1,6 @@
 """A training of a script, killed and started again, is the undisturbed one; a folder has one writer."""
 
 import re
-import subprocess
-import sys
 from functools import cache, partial
 from pathlib import Path
 from textwrap import dedent
@@ -13,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.checkpoint import Checkpoints, TrainingCheckpoints, gather_state, load_state
+from backends.checkpoint import TrainingCheckpoints, gather_state, load_state
 from backends.comm import run_ranks
 from backends.data_parallel.averaging import LocalSGD
 from backends.data_parallel.data_parallel import DataParallel
@@ -25,6 +23,7 @@ from minigrad.lr_schedules import ReduceLROnPlateau
 from minigrad.ops import cross_entropy
 from minigrad.train import History, fit
 from tests.backends.pipeline_nets import dropping
+from tests.checkpoints.power_laws import a_folder_has_one_writer
 
 RNG = np.random.default_rng(0)
 DATA = Batch(RNG.normal(size=(11, 4)), RNG.integers(0, 3, 11))
@@ -136,29 +135,5 @@ def test_the_script_of_the_readme_runs_and_goes_on(tmp_path, monkeypatch):
     assert all(run_ranks(2, partial(work, epochs=n)) == [n, n] for n in (2, 3))
 
 
-OTHER = """
-import sys, time
-from pathlib import Path
-from backends.checkpoint import Checkpoints
-from backends.comm import run_ranks
-
-def work(comm):
-    Checkpoints(Path(sys.argv[1]), comm)
-    print("ready", flush=True)
-    sys.stdin.readline()
-
-run_ranks(1, work)
-"""
-
-
-def test_another_process_cannot_write_into_the_folder_until_the_first_has_ended(tmp_path):
-    command = [sys.executable, "-c", OTHER, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout is not None and other.stdout.readline() == "ready\n"
-        with pytest.raises(
-            OSError, match=rf"process {other.pid} on .* writes its checkpoints into .*; wait for"
-        ):
-            run_ranks(1, lambda comm: Checkpoints(tmp_path, comm))
-        other.kill()
-    run_ranks(1, lambda comm: Checkpoints(tmp_path, comm).close())
-    assert not list(tmp_path.iterdir())
+def test_a_folder_has_one_writer():
+    a_folder_has_one_writer()

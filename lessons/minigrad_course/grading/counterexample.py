@@ -160,11 +160,11 @@ def is_consequence(error: BaseException) -> bool:
 
 
 def describe_failure(error: BaseException, rank: int | None = None, file: str | None = None) -> str:
-    """A rank's error in words, with its last line in ``file`` and no traceback; a Wrong by its text alone."""
+    """A rank's error in words, with its last line in ``file``; a Wrong or a Deadlock by its text alone."""
     causes = causes_of(error)
-    wrong = next((cause for cause in causes if isinstance(cause, Wrong)), None)
-    if wrong is not None:
-        return shorten(str(wrong))
+    told = next((cause for cause in causes if isinstance(cause, Wrong | Deadlock)), None)
+    if told is not None:
+        return shorten(str(told))
     cause = causes[-1]
     message = cause.msg if isinstance(cause, SyntaxError) else cause  # its text names the file, too
     text = f"{type(cause).__name__}: {message}".rstrip(": ")
@@ -172,8 +172,6 @@ def describe_failure(error: BaseException, rank: int | None = None, file: str | 
         text = f"not written yet ({text})"
     if isinstance(cause, SystemExit):
         text = f"the program was left with exit({cause.code!r})"
-    if isinstance(cause, Deadlock):
-        return shorten(str(cause))
     places = [] if rank is None else [f"rank {rank}"]
     lines = [line for error in causes if file and (line := line_in(error, file))]
     if file and lines:
