@@ -79,7 +79,7 @@ def main() -> None:
     for net, of in counts.items():
         print(f"| {net} | {' | '.join(str(of[kind]) for kind in KINDS)} |")
     if "--write" in sys.argv:
-        COUNTS.write_text(json.dumps(counts, indent=1) + "\n")
+        COUNTS.write_text(json.dumps(counts, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

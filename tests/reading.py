@@ -73,7 +73,7 @@ def reading(file: Path, root: Path = ROOT) -> list[Path]:
 
 
 def lines(files: list[Path]) -> int:
-    return sum(len(file.read_text().splitlines()) for file in files)
+    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
 
 
 def main(root: Path = ROOT) -> None:

@@ -12,6 +12,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("minigrad", "backends", "lessons")
 FILES = sorted(path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+TESTS = sorted(
+    path.relative_to(ROOT) for name in ("tests", "benchmarks") for path in (ROOT / name).rglob("*.py")
+)
 ENGINE = [path for path in FILES if path.parts[0] == "minigrad"]
 BACKENDS = [path for path in FILES if path.parts[0] == "backends"]
 LIBRARY = [path for path in FILES if path.parts[0] != "lessons" or "grading" in path.parts]
@@ -190,20 +193,24 @@ def test_neither_the_library_nor_the_lessons_need_torch_or_the_tests_packages():
 
 
 def texts_without_encoding(module):
-    """The calls of read_text and write_text in a file that leave the encoding to the machine."""
+    """The calls of read_text, write_text and open in a file that leave the encoding to the machine."""
     for node in ast.walk(module):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            of_text = node.func.attr == "write_text" or (node.func.attr == "read_text" and not node.args)
+            name, first = node.func.attr, node.args[0] if node.args else None
+            mode = first.value if isinstance(first, ast.Constant) else None
+            of_text = name == "write_text" or (name == "read_text" and first is None)
+            of_text |= name == "open" and isinstance(mode, str) and mode.isalpha() and "b" not in mode
             if of_text and not any(keyword.arg in ("encoding", None) for keyword in node.keywords):
                 yield ast.unparse(node)
 
 
 def test_text_files_have_an_encoding():
-    assert offenders(lambda path: texts_without_encoding(tree(path)), FILES) == {}
+    assert offenders(lambda path: texts_without_encoding(tree(path)), [*FILES, *TESTS]) == {}
 
 
 def test_the_check_of_encodings_sees_one_that_is_missing():
     assert list(texts_without_encoding(ast.parse("file().write_text('a')")))
+    assert list(texts_without_encoding(ast.parse("file().open('w')")))
     assert not list(texts_without_encoding(ast.parse("file().read_text(encoding='ascii')")))
 
 

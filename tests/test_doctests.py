@@ -14,7 +14,7 @@ FILES = [path for package in ("minigrad", "backends") for path in sorted((ROOT /
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for path in FILES
-    if ">>> " in path.read_text()
+    if ">>> " in path.read_text(encoding="utf-8")
 ]
 
 

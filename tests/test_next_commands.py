@@ -54,9 +54,9 @@ COMMANDS = {
 def printed(tmp_path_factory):
     """What each of the commands prints on a terminal; of those that take long, what comes at their end."""
     folder = tmp_path_factory.mktemp("work")
-    (folder / "own.py").write_text("")
+    (folder / "own.py").write_text("", encoding="utf-8")
     (folder / "files").mkdir()
-    (folder / "files" / "x.py").write_text("import os\n")
+    (folder / "files" / "x.py").write_text("import os\n", encoding="utf-8")
     texts = {}
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(folder)

@@ -14,7 +14,7 @@ from backends.cli.training import epoch_line
 from minigrad.train import History
 
 ROOT = Path(__file__).parents[1]
-TEXT = (ROOT / "README.md").read_text()
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 SKIPPED = {".git", ".pytest_cache", "node_modules", "runs", "build", "dist"}
 DOCUMENTS = sorted(
     path.relative_to(ROOT)
@@ -60,7 +60,7 @@ def test_the_law_of_the_readme_catches_a_mistake_in_its_strategy(right, wrong):
 
 
 def test_the_python_of_the_contributors_guide_runs_as_written():
-    blocks = python_of((ROOT / "CONTRIBUTING.md").read_text())
+    blocks = python_of((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     assert blocks
     names: dict = {}
     for block in blocks:
@@ -75,7 +75,7 @@ PLACES = ("minigrad/", "backends/", "lessons/", "tests/", "benchmarks/", ".ci/")
 
 def links(file):
     """The files and folders that a document links to, from its own folder."""
-    for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / file).read_text()):
+    for target in re.findall(r"\]\(([^)#:]+)\)", (ROOT / file).read_text(encoding="utf-8")):
         yield (ROOT / file).parent / target
 
 
@@ -96,7 +96,7 @@ def test_every_link_leads_somewhere(file):
 
 @pytest.mark.parametrize("file", DOCUMENTS, ids=str)
 def test_every_path_in_backticks_exists(file):
-    text = (ROOT / file).read_text()
+    text = (ROOT / file).read_text(encoding="utf-8")
     assert not [path for path in paths(text) if not (ROOT / path).exists()]
     beside = [name for name in re.findall(r"`(\w+\.py)`", text) if name not in NOT_OURS]
     assert not [name for name in beside if not any(ROOT.glob(f"*/**/{name}"))]
@@ -112,7 +112,7 @@ def test_the_check_of_paths_sees_one_that_is_gone():
 
 def test_the_readme_leads_to_the_index_and_the_index_to_every_lesson():
     assert "(lessons/README.md)" in TEXT
-    index = (ROOT / "lessons" / "README.md").read_text()
+    index = (ROOT / "lessons" / "README.md").read_text(encoding="utf-8")
     for lesson in (ROOT / "lessons").glob("*/lesson.py"):
         assert f"({lesson.parent.name}/lesson.py)" in index
     for assignment in (ROOT / "lessons" / "assignments").glob("a*/README.md"):
@@ -190,7 +190,7 @@ def test_every_option_of_a_command_exists(file):
         for name, sub in typer.main.get_command(app).commands.items()  # pyright: ignore
         if not sub.hidden
     }
-    for name, said in commands((ROOT / file).read_text()):
+    for name, said in commands((ROOT / file).read_text(encoding="utf-8")):
         assert set(said) <= options[name], f"minigrad {name}"
 
 

@@ -33,9 +33,9 @@ def build(folder: Path, old: str = "", new: str = "") -> ZipFile:
         shutil.copy(ROOT / name, source)
     for name in PACKAGES:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns(*NO_SOURCES))
-    settings = (ROOT / "pyproject.toml").read_text()
+    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert old in settings
-    (source / "pyproject.toml").write_text(settings.replace(old, new))
+    (source / "pyproject.toml").write_text(settings.replace(old, new), encoding="utf-8")
     command = [sys.executable, "-c", BUILD, str(folder)]
     done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

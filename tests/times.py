@@ -99,7 +99,9 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None):
 def pytest_sessionfinish() -> None:
     """Leave the most memory that this worker had, in MB."""
     file = Path(os.environ[FOLDER]) / f"{os.getpid()}.memory"
-    file.write_text(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10}")  # of KB, as Linux counts
+    file.write_text(
+        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10}", encoding="utf-8"
+    )  # of KB, as Linux counts
 
 
 Measured = list[tuple[str, Times]]
@@ -161,7 +163,9 @@ def main(arguments: list[str]) -> int:
         command = [sys.executable, "-m", "pytest", "-p", "tests.times", *arguments]
         status = subprocess.run(command, cwd=ROOT, env={**os.environ, FOLDER: folder}).returncode
         phases = measured(Path(folder))
-        largest = max((int(file.read_text()) for file in Path(folder).glob("*.memory")), default=0)
+        largest = max(
+            (int(file.read_text(encoding="utf-8")) for file in Path(folder).glob("*.memory")), default=0
+        )
     print(table(phases), starts(), f"The largest worker had {largest} MB.", sep="\n\n")
     if not arguments:
         seconds = {file: round(t.clock, 1) for file, (_, t) in by(file_of, phases).items() if file != END}

@@ -32,7 +32,7 @@ def submission(file: str, *changes: tuple[str, str]) -> types.ModuleType:
 
 def submission_text(file: str, *changes: tuple[str, str]) -> str:
     """The text of that module."""
-    text = (Path(__file__).parent / file).read_text()
+    text = (Path(__file__).parent / file).read_text(encoding="utf-8")
     for right, wrong in changes:
         if text.count(right) != 1:
             raise LookupError(f"{file} holds {text.count(right)} times {right!r}: move the mistake along")
@@ -44,7 +44,7 @@ def submission_text(file: str, *changes: tuple[str, str]) -> str:
 
 @cache
 def starter(short: str) -> str:
-    return find_assignment(short).starter.read_text()
+    return find_assignment(short).starter.read_text(encoding="utf-8")
 
 
 def some_cases(task: Task) -> int:

@@ -64,7 +64,7 @@ def test_the_starter_scores_nothing_and_says_what_to_write(assignment):
     refusals = faults(assignment, load_file(assignment.starter, f"starter_of_{short(assignment)}"), few=names)
     assert set(refusals) == names
     unwritten = {name for name, words in refusals.items() if "NotImplementedError: " in words}
-    assert unwritten == names - complete_definitions(assignment.starter.read_text())
+    assert unwritten == names - complete_definitions(assignment.starter.read_text(encoding="utf-8"))
 
 
 def complete_definitions(source):

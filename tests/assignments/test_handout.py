@@ -68,15 +68,15 @@ def secrets():
     """The text of all answers: the library's, the solutions in the tests, and the notes for instructors."""
     files = [*FOLDER.glob("*/answers.py"), *(ROOT / "lessons").glob("[0-9]*/answers.py")]
     files += [*(ROOT / "tests" / "assignments").glob("solved_*.py")]
-    notes = [file.read_text() for file in FOLDER.glob("*/instructor.md")]
+    notes = [file.read_text(encoding="utf-8") for file in FOLDER.glob("*/instructor.md")]
     assert len(files) >= 30 and len(notes) == 9
-    return [file.read_text() for file in files] + [right_parts_of_a8()], notes
+    return [file.read_text(encoding="utf-8") for file in files] + [right_parts_of_a8()], notes
 
 
 def public():
     """The bodies of the functions that students are meant to read: of lessons and starters."""
     files = [*(ROOT / "lessons").glob("[0-9]*/lesson.py"), *FOLDER.glob("*/submission.py")]
-    return set().union(*(definitions(file.read_text()) for file in files))
+    return set().union(*(definitions(file.read_text(encoding="utf-8")) for file in files))
 
 
 # The laws of a tree
@@ -89,7 +89,7 @@ def holds_no_answer(tree):
     paragraphs = {line for text in notes for line in lines_of(text) if len(line) > 60}
     for file in (file for file in (tree / "lessons").rglob("*") if file.is_file()):
         try:
-            text = file.read_text()
+            text = file.read_text(encoding="utf-8")
         except UnicodeDecodeError:
             continue
         shared = paragraphs & set(lines_of(text))
@@ -101,7 +101,7 @@ def holds_no_answer(tree):
 def imports_what_it_holds(tree):
     """Each module of the project, each sibling, and each file that a program loads by its name, is in it."""
     for file in tree.rglob("*.py"):
-        text = file.read_text()
+        text = file.read_text(encoding="utf-8")
         for level, module in imports(text):
             package = ".".join(file.relative_to(tree).parts[:-level]) if level else ""
             name = ".".join(filter(None, (package, module)))
@@ -119,7 +119,7 @@ def imports_what_it_holds(tree):
 
 def links_to_what_it_holds(tree):
     for file in tree.rglob("*.md"):
-        for target in re.findall(r"\]\((?![a-z]+:|#)([^)#]+)", file.read_text()):
+        for target in re.findall(r"\]\((?![a-z]+:|#)([^)#]+)", file.read_text(encoding="utf-8")):
             assert (file.parent / target).exists(), f"{file}: {target}"
 
 
@@ -188,7 +188,7 @@ def answers_are_met_by_content(module, root, name, answer):
     """Lines of an answer in a file of another name are refused by that name, and nothing is written."""
     file = root / "lessons" / name
     file.parent.mkdir(exist_ok=True)
-    with file.open("a") as stream:
+    with file.open("a", encoding="utf-8") as stream:
         stream.write(f"\n# copied\n{answer}")
     with pytest.raises(ValueError, match=f"{re.escape(str(file))} holds lines of lessons/") as caught:
         module.write_handout(root.parent / "tree", root)
@@ -211,7 +211,9 @@ ANSWERED = (
 @pytest.mark.parametrize("name", PLACES)
 @pytest.mark.parametrize("answer", ANSWERED)
 def test_answers_are_met_by_content(name, answer, root):
-    answers_are_met_by_content(handout, root, name, indented((root / "lessons" / answer).read_text()))
+    answers_are_met_by_content(
+        handout, root, name, indented((root / "lessons" / answer).read_text(encoding="utf-8"))
+    )
 
 
 def indented(text):
@@ -229,7 +231,7 @@ def indented(text):
     ],
 )
 def test_the_law_catches_a_handout_that_reads_names_alone(change, root):
-    answer = indented((root / "lessons" / ANSWERED[1]).read_text())
+    answer = indented((root / "lessons" / ANSWERED[1]).read_text(encoding="utf-8"))
     with pytest.raises(pytest.fail.Exception):
         answers_are_met_by_content(mutant("minigrad_course.handout", change), root, PLACES[2], answer)
 
@@ -238,9 +240,9 @@ def test_the_law_catches_a_handout_that_reads_names_alone(change, root):
 
 
 def test_only_an_empty_folder_is_written_to(root, tmp_path, capsys):
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "note").write_text("mine")
+    (tmp_path / "full" / "note").write_text("mine", encoding="utf-8")
     for name in ("file", "full"):
         with pytest.raises(ValueError, match="is not an empty folder; name a new one") as caught:
             commands.handout(tmp_path / name)
@@ -291,11 +293,11 @@ def questions_tell_right_from_wrong(tree, number):
     """In the tree of students all right answers are answered, and a wrong letter is not."""
     (lesson,) = (tree / "lessons").glob(f"{number}_*")
     (original,) = (ROOT / "lessons").glob(f"{number}_*")
-    text, right = (lesson / "questions.py").read_text(), questions.questions_of(original)
+    text, right = (lesson / "questions.py").read_text(encoding="utf-8"), questions.questions_of(original)
     wrong = [question._replace(prediction="z") for question in right]
     for expected, answers in ((True, right), (False, wrong)):
         file = tree.parent / f"mine_{number}.py"
-        file.write_text(questions.answered(text, answers))
+        file.write_text(questions.answered(text, answers), encoding="utf-8")
         verdicts = questions.check(lesson, file)
         assert [verdict.answered for verdict in verdicts] == [expected] * len(right), verdicts
     assert not any(verdict.answered for verdict in questions.check(lesson))
@@ -316,7 +318,7 @@ def seals(module, source, texts):
     packed = module.seal(source, "a lesson")
     assert "\n" not in packed.removeprefix(module.HEADER).strip()
     file = module.sealed_file(Path(tempfile.mkdtemp()) / "answers.py")
-    file.write_text(packed)
+    file.write_text(packed, encoding="utf-8")
     unpacked = module.read_source(file.with_name("answers.py"))
     shutil.rmtree(file.parent)
     for text in texts:
@@ -335,7 +337,7 @@ def letters_and_edits(answers):
 
 @pytest.mark.parametrize("answers", LESSONS_ANSWERS, ids=lambda file: file.parent.name)
 def test_no_letter_and_no_edit_is_in_a_sealed_program(answers):
-    seals(sealed_source, answers.read_text(), letters_and_edits(answers))
+    seals(sealed_source, answers.read_text(encoding="utf-8"), letters_and_edits(answers))
 
 
 @pytest.mark.parametrize(
@@ -351,7 +353,7 @@ def test_the_law_catches_what_is_sealed_badly(change):
     broken = mutant("minigrad_course.sealed_source", change)
     with pytest.raises((AssertionError, zlib.error)):
         for answers in LESSONS_ANSWERS:
-            seals(broken, answers.read_text(), letters_and_edits(answers))
+            seals(broken, answers.read_text(encoding="utf-8"), letters_and_edits(answers))
 
 
 def test_a_lesson_without_questions_is_another_thing(tmp_path):

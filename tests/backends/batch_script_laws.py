@@ -65,7 +65,7 @@ def the_script_requeues_what_can_go_on(
     tools = folder / "tools"
     tools.mkdir()
     for name, text in (("minigrad", TRAINING), ("scontrol", SCONTROL)):
-        (tools / name).write_text(text.format(folder=folder))
+        (tools / name).write_text(text.format(folder=folder), encoding="utf-8")
         (tools / name).chmod(0o755)
     if before is not None:
         (folder / f"kept/step-{before:08}").mkdir(parents=True)
@@ -83,10 +83,10 @@ def the_script_requeues_what_can_go_on(
     else:
         (folder / "finish").touch()
     result = process.wait(SECONDS)
-    arguments = (folder / "calls").read_text().strip()
+    arguments = (folder / "calls").read_text(encoding="utf-8").strip()
     assert arguments == ("train" if before is None else "train --resume kept"), f"it called {arguments}"
     newer = writes is not None and (before is None or writes > before)
     requeued = (folder / "requeued").exists()
     assert requeued == (ended and newer), f"requeued: {requeued}, ended: {ended}, a newer checkpoint: {newer}"
-    assert not requeued or (folder / "requeued").read_text() == "requeue 7\n"
+    assert not requeued or (folder / "requeued").read_text(encoding="utf-8") == "requeue 7\n"
     assert result == (143 if ended else status), f"the script's status is {result}"

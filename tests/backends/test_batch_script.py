@@ -107,6 +107,6 @@ def test_the_command_gets_a_rank_for_each_task(minigrad, tmp_path):
     status, out, _ = minigrad(
         "slurm", "-o", "job.sh", "train", "--resume", "old", "--checkpoint", "kept", "--resume=old"
     )
-    text = (tmp_path / "job.sh").read_text()
+    text = (tmp_path / "job.sh").read_text(encoding="utf-8")
     assert status == 0 and "written to job.sh" in out
     assert "resume=(--resume old)" in text and 'minigrad train --checkpoint kept --data 1 "${resume' in text

@@ -26,7 +26,9 @@ def test_a_run_that_chose_its_all_reduce_resumes_with_the_same_bits(minigrad, tm
     """It does not measure again: other links could lead to another order of the sums."""
     layout = ["--data", "3", "--strategy", "bucketed", "--allreduce", "auto", "--option", "bucket_bytes=auto"]
     resumes_with_the_same_bits(minigrad, tmp_path, layout, "--transport", "threads")
-    whole, resumed = (json.loads((tmp_path / name).read_text()) for name in ("whole.json", "resumed.json"))
+    whole, resumed = (
+        json.loads((tmp_path / name).read_text(encoding="utf-8")) for name in ("whole.json", "resumed.json")
+    )
     assert (
         resumed["config"]["links"] == whole["config"]["links"] and resumed["allreduce"] == whole["allreduce"]
     )

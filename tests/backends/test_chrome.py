@@ -130,7 +130,7 @@ def test_train_writes_a_trace_whose_bytes_are_the_ledgers(tmp_path, monkeypatch,
         main()
     out = capsys.readouterr().out
     assert end.value.code == 0 and "trace: run.json" in out and "rank 1 |" in out
-    content = json.loads((tmp_path / "run.json").read_text())
+    content = json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))
     keeps_the_rules(content)
     assert bytes_sent(content) == content["otherData"]["bytes_sent"] > 0
     counts = Counter((e["tid"], e["name"]) for e in content["traceEvents"] if e["ph"] == "X")

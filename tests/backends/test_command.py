@@ -36,7 +36,7 @@ def test_train_writes_figures_curves_and_json(minigrad, tmp_path, monkeypatch):
     monkeypatch.setattr(train, "draw_curves", curves.draw_curves)
     status, out, _ = minigrad("train", "--net", "mlp", "--epochs", "2", "--batch", "250", "--json", "m.json")
     assert status == 0 and "test accuracy" in out and "samples per second" in out
-    metrics = json.loads((tmp_path / "m.json").read_text())
+    metrics = json.loads((tmp_path / "m.json").read_text(encoding="utf-8"))
     assert len(metrics["losses"]) == 40 and metrics["losses"][-1] < metrics["losses"][0]
     assert 0.5 < metrics["test_accuracy"] <= 1 and metrics["ranks"] == 1
     assert metrics["seconds"] > 0 and metrics["samples_per_second"] == pytest.approx(
@@ -44,7 +44,7 @@ def test_train_writes_figures_curves_and_json(minigrad, tmp_path, monkeypatch):
     )
     assert metrics["config"]["net"] == "mlp" and metrics["config"]["batch"] == 250
     (folder,) = (tmp_path / "runs").iterdir()
-    assert json.loads((folder / "metrics.json").read_text()) == metrics
+    assert json.loads((folder / "metrics.json").read_text(encoding="utf-8")) == metrics
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert {p.name for p in folder.iterdir()} == {
         "metrics.jsonl",
@@ -59,7 +59,7 @@ def test_thread_ranks_train_as_one(minigrad, tmp_path):
     for n in ("1", "3"):
         common = ["train", "--net", "sigmoid", "--batch", "all", "--epochs", "5", "--dtype", "float64"]
         assert minigrad(*common, "--data", n, "--transport", "threads", "--json", f"{n}.json")[0] == 0
-    one, three = (json.loads((tmp_path / f"{n}.json").read_text()) for n in "13")
+    one, three = (json.loads((tmp_path / f"{n}.json").read_text(encoding="utf-8")) for n in "13")
     assert three["losses"] == pytest.approx(one["losses"], rel=1e-9)
     assert three["ranks"] == 3 and three["losses"][-1] < three["losses"][0]
 
@@ -73,7 +73,9 @@ def test_what_is_asked_for_is_done_and_written_down(minigrad, tmp_path):
         ["two.json", *THREADS, "--option", "micro_batches=2", "--option", "batch_norm=ranks"],
     ):
         assert minigrad(*common, *words, "--json", file)[0] == 0
-    one, two = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "two.json"))
+    one, two = (
+        json.loads((tmp_path / name).read_text(encoding="utf-8")) for name in ("one.json", "two.json")
+    )
     assert two["losses"] == pytest.approx(one["losses"], rel=1e-9)
     actual, expected = two["config"], {"optimizer": "lars", "clip": 0.5, "warm_up": 4, "lr_schedule": "step"}
     expected |= {"lr": 0.1, "momentum": 0.9, "strategy": "replicated"}
@@ -114,9 +116,9 @@ def test_a_named_strategy_is_used_by_one_rank_too(minigrad, monkeypatch):
 def test_prove_passes_and_names_every_parameter(minigrad, tmp_path, net):
     arguments = ["prove", "--data", "3", "--transport", "threads", "--net", net, "--json", "p.json"]
     status, out, _ = minigrad(*arguments, "--svg", "p.svg")
-    picture = (tmp_path / "p.svg").read_text()
+    picture = (tmp_path / "p.svg").read_text(encoding="utf-8")
     assert picture.startswith("<svg") and "PROVED" in picture
-    verdict = json.loads((tmp_path / "p.json").read_text())
+    verdict = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))
     assert status == 0 and verdict["passed"] and "\nPROVED: " in out
     assert verdict["max_rel_error"] <= 1e-12
     names = [p["name"] for p in verdict["parameters"]]
@@ -149,7 +151,7 @@ def test_exact_commands_take_no_winograd_convolution(minigrad, monkeypatch, comm
 def test_prove_data_by_model_with_the_default_plan(minigrad, tmp_path, net):
     arguments = ["prove", *THREADS, "--model", "2", "--net", net, "--json", "p.json"]
     status, out, _ = minigrad(*arguments)
-    verdict = json.loads((tmp_path / "p.json").read_text())
+    verdict = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))
     assert status == 0 and verdict["passed"] and "PROVED" in out and "2 x 2 ranks" in out
     assert verdict["config"] | {"data": 2, "model": 2} == verdict["config"] and verdict["config"]["plan"]
 
@@ -157,20 +159,25 @@ def test_prove_data_by_model_with_the_default_plan(minigrad, tmp_path, net):
 @pytest.mark.usefixtures("few_digits")
 def test_a_plan_is_followed_and_written_down(minigrad, tmp_path, monkeypatch):
     monkeypatch.setattr(train, "show_trace", lambda *_: None)
-    (tmp_path / "plan.toml").write_text('1 = "gathered"\n3 = "column"\n5 = "classes"\n')
+    (tmp_path / "plan.toml").write_text('1 = "gathered"\n3 = "column"\n5 = "classes"\n', encoding="utf-8")
     common = ["train", "--net", "mlp", "--batch", "100", "--epochs", "1", "--dtype", "float64"]
     common += ["--clip", "0.5"]
     assert minigrad(*common, "--json", "one.json")[0] == 0
     split = ["--data", "2", "--model", "3", "--plan", "plan.toml", "--transport", "threads"]
     status, out, _ = minigrad(*common, *split, "--json", "six.json", "--trace", "trace.json")
     assert status == 0 and "1 by gathered, 3 by column, 5 by classes" in out
-    one, six = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "six.json"))
+    one, six = (
+        json.loads((tmp_path / name).read_text(encoding="utf-8")) for name in ("one.json", "six.json")
+    )
     assert six["losses"] == pytest.approx(one["losses"], rel=1e-9)
     assert six["test_accuracy"] == one["test_accuracy"]
     assert six["config"]["plan"] == {"1": "gathered", "3": "column", "5": "classes"}
     assert (six["ranks"], six["config"]["data"], six["config"]["model"]) == (6, 2, 3)
     assert (one["config"]["plan"], one["config"]["model"]) == (None, 1)
-    names = {event["name"] for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]}
+    names = {
+        event["name"]
+        for event in json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
+    }
     assert {"forward", "backward", "update", "test"} <= names
 
 
@@ -182,7 +189,7 @@ def test_prove_exits_1_when_the_gradients_differ(minigrad, tmp_path, monkeypatch
     monkeypatch.setattr(parallel, "find_strategy", lambda name, options=None, axis="data": Unweighted)
     status, out, _ = minigrad("prove", "--data", "3", "--transport", "threads", "--json", "p.json")
     assert status == 1 and out.splitlines()[-1].startswith("NOT EQUAL: ")
-    assert not json.loads((tmp_path / "p.json").read_text())["passed"]
+    assert not json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))["passed"]
 
 
 def test_the_version_and_the_short_help(minigrad):
@@ -480,7 +487,7 @@ def test_the_ranks_of_mpiexec_must_make_a_grid(minigrad, monkeypatch):
     ],
 )
 def test_a_plan_that_does_not_fit_is_said_in_one_line(minigrad, tmp_path, plan, message):
-    (tmp_path / "plan.json").write_text(plan if isinstance(plan, str) else json.dumps(plan))
+    (tmp_path / "plan.json").write_text(plan if isinstance(plan, str) else json.dumps(plan), encoding="utf-8")
     arguments = ["train", "--model", "2", "--plan", "plan.json", "--transport", "threads"]
     status, _, err = minigrad(*arguments)
     assert status == 1 and err.count("\n") == 1 and err.startswith(f"minigrad: {message}")
@@ -499,7 +506,7 @@ def test_a_json_file_is_whole_or_untouched(tmp_path):
     run_folder.write_json(file, {"a": 1})
     with pytest.raises(TypeError):
         run_folder.write_json(file, {"a": object()})
-    assert json.loads(file.read_text()) == {"a": 1}
+    assert json.loads(file.read_text(encoding="utf-8")) == {"a": 1}
 
 
 def test_strategies_are_found_by_entry_point():

@@ -393,6 +393,6 @@ def test_dgc_on_the_command_line_takes_the_momentum_from_the_optimizer(minigrad,
     options += ["--net", "mlp", "--data", "2", "--transport", "threads", "--epochs", "1"]
     status, out, errors = minigrad("train", *options, "--json", "figures.json")
     assert status == 0, errors
-    figures = json.loads((tmp_path / "figures.json").read_text())
+    figures = json.loads((tmp_path / "figures.json").read_text(encoding="utf-8"))
     assert figures["config"]["momentum"] == 0.0
     assert figures["losses"][-1] < figures["losses"][0] / 2

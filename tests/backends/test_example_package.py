@@ -47,15 +47,17 @@ def installed(tmp_path_factory):
     """
     folder = tmp_path_factory.mktemp("site")
     (folder / "minigrad_example.py").write_bytes((PACKAGE / "minigrad_example.py").read_bytes())
-    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     info = folder / f"minigrad_example-{project['version']}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Name: {project['name']}\nVersion: {project['version']}\n")
+    (info / "METADATA").write_text(
+        f"Name: {project['name']}\nVersion: {project['version']}\n", encoding="utf-8"
+    )
     lines = [
         "\n".join([f"[{group}]", *(f"{name} = {value}" for name, value in points.items())])
         for group, points in project["entry-points"].items()
     ]
-    (info / "entry_points.txt").write_text("\n".join(lines))
+    (info / "entry_points.txt").write_text("\n".join(lines), encoding="utf-8")
     path = os.pathsep.join(filter(None, [str(folder), str(ROOT), os.environ.get("PYTHONPATH")]))
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
@@ -85,7 +87,7 @@ def test_each_trains_from_the_command_line_as_one_machine(minigrad, tmp_path):
     def losses(*flags):
         status, out, err = minigrad("train", *common, *THREADS, *flags)
         assert status == 0, err
-        figures = json.loads((tmp_path / "m.json").read_text())
+        figures = json.loads((tmp_path / "m.json").read_text(encoding="utf-8"))
         if "grouped" in flags:
             assert figures["gradient reductions"] == 3 * 5 and figures["config"]["options"] == {"groups": 3}
             assert re.search(r"gradient reductions\W+15\b", out)
@@ -145,7 +147,7 @@ def test_it_stands_in_a_stack(tmp_path, transport, shape):
     command = [sys.executable, "-m", "backends", "prove", "--net", "mlp", *grid, "--json", "proof.json"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0 and f"grouped 1f1b pipelines on {shape} ranks" in ended.stdout, ended.stderr
-    assert json.loads((tmp_path / "proof.json").read_text())["max_rel_error"] <= 2e-15
+    assert json.loads((tmp_path / "proof.json").read_text(encoding="utf-8"))["max_rel_error"] <= 2e-15
 
 
 def test_it_stands_in_a_traced_stack():

@@ -58,7 +58,7 @@ def test_a_rank_that_never_ends_does_not_keep_the_process(tmp_path):
         "    comm.recv(0) if comm.rank else time.sleep(600)\n"
         "run_on_ranks(work)\n"
     )
-    (tmp_path / "own.py").write_text(script)
+    (tmp_path / "own.py").write_text(script, encoding="utf-8")
     variables = {**os.environ, "MINIGRAD_TIMEOUT": "0.2"}
     command = [sys.executable, "own.py"]
     ended = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=100)
@@ -97,7 +97,7 @@ def test_a_training_leaves_the_stacks_beside_its_metrics(minigrad, tmp_path, mon
     assert status == 1 and head == "minigrad: deadlock: no rank can go on"
     assert said == f"minigrad: the stacks of all ranks are in runs/{folder.name}/stacks.txt"
     assert any("rank 1 waits to receive from rank 0 (tag 99)" in line for line in waits)
-    stacks = (folder / "stacks.txt").read_text()
+    stacks = (folder / "stacks.txt").read_text(encoding="utf-8")
     assert "rank 0\n" in stacks and "rank 1\n" in stacks and "in update" in stacks
 
 

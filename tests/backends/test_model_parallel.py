@@ -274,8 +274,8 @@ def test_a_layer_that_shares_its_weight_stays_whole():
 def test_a_plan_file_is_json_or_toml(tmp_path):
     plan = {"1": "column", "blocks.0.wide": "row"}
     as_json, as_toml = tmp_path / "plan.json", tmp_path / "plan.toml"
-    as_json.write_text(json.dumps(plan))
-    as_toml.write_text('1 = "column"\n"blocks.0.wide" = "row"\n')
+    as_json.write_text(json.dumps(plan), encoding="utf-8")
+    as_toml.write_text('1 = "column"\n"blocks.0.wide" = "row"\n', encoding="utf-8")
     assert read_plan(as_json) == read_plan(as_toml) == plan
 
 
@@ -291,13 +291,13 @@ def test_a_plan_file_is_json_or_toml(tmp_path):
 def test_a_plan_file_that_is_none_is_refused(tmp_path, text, message):
     file = tmp_path / "plan.json"
     if text is not None:
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         read_plan(file)
 
 
 def test_a_toml_plan_is_shown_as_toml(tmp_path):
-    (tmp_path / "plan.toml").write_text("1 = = 2")
+    (tmp_path / "plan.toml").write_text("1 = = 2", encoding="utf-8")
     with pytest.raises(ValueError, match='plan.toml cannot be read: .*; write one such as 1 = "column"'):
         read_plan(tmp_path / "plan.toml")
 

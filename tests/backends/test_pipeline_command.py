@@ -24,7 +24,7 @@ def proof(minigrad, tmp_path, *arguments):
     """What prove found, and its output in one line."""
     status, out, err = minigrad("prove", "--net", "mlp", *THREADS, "--json", "p.json", *arguments)
     assert not err
-    return status, json.loads((tmp_path / "p.json").read_text()), " ".join(out.split())
+    return status, json.loads((tmp_path / "p.json").read_text(encoding="utf-8")), " ".join(out.split())
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -120,7 +120,9 @@ def trained(minigrad, *arguments):
 def test_a_pipeline_trains_as_one_machine_and_its_trace_is_drawn_beside_its_plan(minigrad, tmp_path):
     trained(minigrad, "--json", "one.json")
     out = trained(minigrad, *SPLIT, "--json", "two.json", "--trace", "run.json")
-    one, two = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "two.json"))
+    one, two = (
+        json.loads((tmp_path / name).read_text(encoding="utf-8")) for name in ("one.json", "two.json")
+    )
     assert two["losses"] == pytest.approx(one["losses"], rel=1e-9)
     assert two["test_accuracy"] == one["test_accuracy"]
     assert two["ranks"] == 2 and two["config"]["bounds"] == [0, 2, 3, 4, 6]
@@ -171,7 +173,7 @@ def test_the_file_of_a_plan_shows_its_bubble(minigrad, tmp_path, name):
     plan = simulate(SCHEDULES[name].of(4, 8), Costs(2, 3, 1))
     pipeline = {"schedule": name, "micro_batches": 8, "chunks": plan.table.chunks, "ranks": [[0, 1, 2, 3]]}
     content = chrome_trace(as_trace(plan), {"pipeline": pipeline})
-    (tmp_path / "plan.json").write_text(json.dumps(content))
+    (tmp_path / "plan.json").write_text(json.dumps(content), encoding="utf-8")
     lines = minigrad("trace", "plan.json", "--width", "150")[1].splitlines()
     texts = [line.split("): ")[1] for line in lines if line.startswith(("plan", "run"))]
     assert texts == [f"{float(plan.makespan):.3g} s, {float(plan.bubble):.1%} of the time idle"] * 2
@@ -288,7 +290,9 @@ def test_a_trace_says_what_to_do_about_uneven_stages(minigrad, tmp_path):
     plan = simulate(SCHEDULES["1f1b"].of(2, 4), Costs([4, 1], [4, 1], [0, 0]))
     pipeline = {"schedule": "1f1b", "micro_batches": 4, "chunks": 1, "ranks": [[0, 1]]}
     for about, times in ((pipeline, 0), ({**pipeline, "bounds": "bytes"}, 1)):  # older files name no bounds
-        (tmp_path / "plan.json").write_text(json.dumps(chrome_trace(as_trace(plan), {"pipeline": about})))
+        (tmp_path / "plan.json").write_text(
+            json.dumps(chrome_trace(as_trace(plan), {"pipeline": about})), encoding="utf-8"
+        )
         assert minigrad("trace", "plan.json")[1].count("--bounds time") == times
 
 
@@ -351,13 +355,15 @@ BROKEN = {
 @pytest.mark.parametrize("what", BROKEN)
 def test_a_broken_trace_file_is_said_in_one_line(minigrad, tmp_path, what):
     content, message = BROKEN[what]
-    (tmp_path / "run.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    (tmp_path / "run.json").write_text(
+        content if isinstance(content, str) else json.dumps(content), encoding="utf-8"
+    )
     status, out, err = minigrad("trace", "run.json")
     assert status == 1 and err.count("\n") == 1 and not out and message in err
 
 
 def test_a_step_that_is_not_there_is_said_in_one_line(minigrad, tmp_path):
-    (tmp_path / "run.json").write_text(json.dumps(of_a_plan()))
+    (tmp_path / "run.json").write_text(json.dumps(of_a_plan()), encoding="utf-8")
     for step in ("1", "-1"):
         text = minigrad("trace", "run.json", "--step", step)[2]
         assert text == f"minigrad: run.json has the steps 0 to 0, got --step {step}\n"

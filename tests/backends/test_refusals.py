@@ -209,14 +209,14 @@ def test_no_message_is_longer_than_a_screen(text, times):
 
 
 def test_a_plan_with_a_name_of_a_megabyte_is_refused_in_few_words(minigrad, tmp_path):
-    (tmp_path / "plan.json").write_text(json.dumps({"1": "x" * 1_000_000}))
+    (tmp_path / "plan.json").write_text(json.dumps({"1": "x" * 1_000_000}), encoding="utf-8")
     result = minigrad("prove", "--model", "2", "--plan", "plan.json")
     one_line(result, r"\(1,000,\d+ characters\)")
     assert len(result[2]) < 2 * LONGEST
 
 
 def test_a_layer_that_a_plan_names_twice_is_refused(minigrad, tmp_path):
-    (tmp_path / "plan.json").write_text('{"7": "column", "7": "row"}')
+    (tmp_path / "plan.json").write_text('{"7": "column", "7": "row"}', encoding="utf-8")
     one_line(minigrad("prove", "--model", "2", "--plan", "plan.json"), "'7' stands in it twice")
 
 
@@ -264,11 +264,11 @@ def names_the_file(write, file: Path) -> None:
             file.write_text("old", encoding="utf-8")
         with pytest.raises(OSError, match=re.escape(f"cannot write {file}: No space left")):
             write(file)
-        assert [f.read_text() for f in file.parent.iterdir()] == before
+        assert [f.read_text(encoding="utf-8") for f in file.parent.iterdir()] == before
 
 
 def write_as_it_comes(file):
-    file.write_text("{}")
+    file.write_text("{}", encoding="utf-8")
     os.fsync(0)
 
 
@@ -317,7 +317,7 @@ MODULES = {
 
 @pytest.mark.parametrize("how", MODULES)
 def test_a_plug_in_that_cannot_be_loaded_is_named(minigrad, monkeypatch, tmp_path, how):
-    (tmp_path / f"plug_in_that_{how}.py").write_text(MODULES[how])
+    (tmp_path / f"plug_in_that_{how}.py").write_text(MODULES[how], encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     declare(monkeypatch, EntryPoint("theirs", f"plug_in_that_{how}:Thing", registry.GROUPS["data"]))
     for command in (["prove"], ["train", "--data", "2", "--transport", "threads"]):
@@ -379,7 +379,7 @@ def test_a_trace_with_anything_in_the_wrong_place_is_shown_or_refused(minigrad, 
             "2",
         ]
         assert minigrad(*training_run, "--transport", "threads", "--trace", "whole.json")[0] == 0
-    content = json.loads(whole.read_text())
+    content = json.loads(whole.read_text(encoding="utf-8"))
     path = data.draw(st.sampled_from(list(places(content))))
     other = data.draw(JSON)
     if path:
@@ -389,6 +389,6 @@ def test_a_trace_with_anything_in_the_wrong_place_is_shown_or_refused(minigrad, 
         node[path[-1]] = other
     else:
         content = other
-    (tmp_path / "run.json").write_text(json.dumps(content))
+    (tmp_path / "run.json").write_text(json.dumps(content), encoding="utf-8")
     status, _, err = minigrad("trace", "run.json")
     assert status in (0, 1) and err.count("\n") == status

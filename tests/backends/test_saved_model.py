@@ -32,7 +32,7 @@ def test_the_file_of_a_training_has_its_accuracy(minigrad, tmp_path, settings):
     common = ["train", "--net", "sigmoid", "--batch", "1000", "--epochs", "1", "--transport", "threads"]
     status, out, errors = minigrad(*common, *settings, "--json", "m.json")
     assert status == 0, errors
-    metrics = json.loads((tmp_path / "m.json").read_text())
+    metrics = json.loads((tmp_path / "m.json").read_text(encoding="utf-8"))
     (file,) = tmp_path.glob("runs/*/model.safetensors")
     assert f"model: {file.relative_to(tmp_path)}\n" in out
     assert read_model(file).notes == {"net": "sigmoid", "dtype": "float32", "dataset": "mnist5k"}
@@ -76,7 +76,7 @@ def test_right_answers_are_counted(tmp_path):
     ],
 )
 def test_what_is_no_model_is_refused_in_one_line(minigrad, tmp_path, arguments, words):
-    (tmp_path / "text").write_text("hello")
+    (tmp_path / "text").write_text("hello", encoding="utf-8")
     ModelFile({"w": np.ones(2)}, {}).write(tmp_path / "bare")
     status, out, errors = minigrad("test", *arguments)
     assert status == 1 and not out and errors.count("\n") == 1

@@ -63,7 +63,7 @@ def test_a_seeded_bug_does_not_survive(name):
 
 def write(folder, content, name="mine.json"):
     text = content if isinstance(content, str) else json.dumps(content)
-    (folder / name).write_text(text)
+    (folder / name).write_text(text, encoding="utf-8")
 
 
 def test_a_file_is_complete_with_its_defaults(tmp_path):
@@ -87,7 +87,7 @@ def test_prove_runs_the_schedule_of_a_file(minigrad, tmp_path, content):
         "prove", "--pipe", "2", "--schedule-file", "mine.json", *THREADS, "--json", "p.json"
     )
     assert (status, err) == (0, "") and "PROVED" in out
-    verdict = json.loads((tmp_path / "p.json").read_text())
+    verdict = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))
     name = content.get("name", "mine")
     assert verdict["config"]["schedule"] == name and verdict["config"]["micro"] == content["micro"]
     assert f"a {name} pipeline on 2 rank" in " ".join(out.split())

@@ -41,7 +41,9 @@ def test_a_flag_is_its_option(minigrad, tmp_path, strategy, flags):
     for file, words in (("flags.json", flagged), ("options.json", spelled)):
         status, _, err = minigrad(*common, *words, "--json", file)
         assert status == 0, err
-    one, two = (json.loads((tmp_path / name).read_text()) for name in ("flags.json", "options.json"))
+    one, two = (
+        json.loads((tmp_path / name).read_text(encoding="utf-8")) for name in ("flags.json", "options.json")
+    )
     assert one["config"] == two["config"] and one["config"]["options"] == flags
     if strategy == "compressed" or flags.get("staleness") == 0:  # others go as their messages come
         assert one["losses"] == two["losses"]
@@ -50,7 +52,7 @@ def test_a_flag_is_its_option(minigrad, tmp_path, strategy, flags):
 def test_flags_and_other_options_go_together(minigrad, tmp_path):
     words = ["--compress", "dgc", "--option", "masking=False", "--option", "micro_batches=2"]
     assert minigrad(*TRAIN, "--data", "2", *COMPRESSED, *words, "--json", "m.json")[0] == 0
-    options = json.loads((tmp_path / "m.json").read_text())["config"]["options"]
+    options = json.loads((tmp_path / "m.json").read_text(encoding="utf-8"))["config"]["options"]
     assert options == {"compress": "dgc", "masking": False, "micro_batches": 2}
 
 

@@ -23,13 +23,13 @@ CONFIGURATION = "MinJobAge               = 300 sec\nMpiDefault              = no
 @pytest.fixture
 def job(monkeypatch, tmp_path):
     """Puts this process in a job, whose srun prints the list that is given, with the MPI that is given."""
-    (tmp_path / "srun").write_text(f'#!/bin/sh\ncat "{tmp_path}/list"\n')
-    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho '{CONFIGURATION}'\n")
+    (tmp_path / "srun").write_text(f'#!/bin/sh\ncat "{tmp_path}/list"\n', encoding="utf-8")
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho '{CONFIGURATION}'\n", encoding="utf-8")
     for name in ("srun", "scontrol"):
         (tmp_path / name).chmod(0o755)
 
     def put(library, plugins, **variables):
-        (tmp_path / "list").write_text(plugins)
+        (tmp_path / "list").write_text(plugins, encoding="utf-8")
         monkeypatch.setattr(slurm, "mpi_library", lambda: library)
         defaults = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", "SLURM_JOB_CPUS_PER_NODE": "4"}
         for name in ("SLURM_STEP_ID", "SLURM_MPI_TYPE", *launch.THREAD_VARIABLES):

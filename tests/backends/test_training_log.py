@@ -44,13 +44,13 @@ def test_a_torn_last_line_is_no_record(tmp_path_factory, records, share):
 
 def test_any_other_broken_line_is_named(tmp_path):
     file = tmp_path / "metrics.jsonl"
-    file.write_text('{"step": 1}\n{"st\n{"step": 3}\n')
+    file.write_text('{"step": 1}\n{"st\n{"step": 3}\n', encoding="utf-8")
     with pytest.raises(ValueError, match=r"metrics.jsonl, line 2: this is no JSON"):
         read_metrics(file)
-    file.write_text("[1]\n")
+    file.write_text("[1]\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"line 1: this is no JSON object"):
         first_and_last(file)
-    file.write_text('{"torn')
+    file.write_text('{"torn', encoding="utf-8")
     with pytest.raises(ValueError, match=r"metrics.jsonl holds no record"):
         first_and_last(file)
 
@@ -94,7 +94,7 @@ def steps_of(folder):
 def test_the_log_says_what_the_figures_say(minigrad, tmp_path):
     assert minigrad(*TRAIN, "--data", "2", "--warm-up", "5", "--lr", "0.3")[0] == 0
     (folder,) = (tmp_path / "runs").iterdir()
-    figures = json.loads((folder / "metrics.json").read_text())
+    figures = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     head, *records = read_metrics(folder / "metrics.jsonl")
     assert head == {**{name: figures[name] for name in ("run", "config", "ranks")}, "checkpoints": None}
     steps = [record for record in records if "loss" in record]

@@ -76,14 +76,14 @@ def resumes_with_the_same_bits(
 def results(folder: Path, figures: str | None = None) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The figures of the only training in ``folder`` that has come to its end, and its model's arrays."""
     ((of_run, arrays),) = all_results(folder)
-    return of_run if figures is None else json.loads((folder / figures).read_text()), arrays
+    return of_run if figures is None else json.loads((folder / figures).read_text(encoding="utf-8")), arrays
 
 
 def all_results(folder: Path) -> list[tuple[dict[str, Any], dict[str, bytes]]]:
     """The same of each training in ``folder`` that has come to its end."""
     return [
         (
-            json.loads((model.parent / "metrics.json").read_text()),
+            json.loads((model.parent / "metrics.json").read_text(encoding="utf-8")),
             {name: array.tobytes() for name, array in read_model(model).arrays.items()},
         )
         for model in folder.glob("runs/*/model.safetensors")

@@ -239,7 +239,7 @@ def only_a_crash_starts_a_job_again(folder: Path, program: str = "mpiexec") -> N
         job_folder = folder / str(number)
         job_folder.mkdir()
         for name, text in notes:
-            (job_folder / name).write_text(text)
+            (job_folder / name).write_text(text, encoding="utf-8")
         job = Job(program, job_folder, process=cast(Any, None))
         assert job.crashed(status) is crashed, f"{what}: crashed is {not crashed}"
 
@@ -259,7 +259,7 @@ def the_rank_that_was_killed_is_named(folder: Path) -> None:
         job_folder = folder / str(number)
         job_folder.mkdir()
         for name, text in [*pids, *(Note(f"end.{rank}", str(end)) for rank, end in ends.items())]:
-            (job_folder / name).write_text(text)
+            (job_folder / name).write_text(text, encoding="utf-8")
         job = Job("mpiexec", job_folder, process=cast(Any, None))
         assert job.status(by_mpiexec) == status, f"case {number}: another status than {status}"
         assert job.reason.startswith(reason) and bool(job.reason) == bool(reason), f"says {job.reason}"

@@ -50,7 +50,7 @@ def test_the_copied_command_proves_a_schedule_made_by_hand(tmp_path):
     done = pasted(command, tmp_path)
     assert done.returncode == 0, done.stderr
     assert "PROVED: all ranks equal the serial run" in done.stdout
-    assert (tmp_path / "mine.json").read_text() == text
+    assert (tmp_path / "mine.json").read_text(encoding="utf-8") == text
 
 
 def test_a_file_says_what_the_page_does():

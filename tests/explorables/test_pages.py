@@ -229,8 +229,10 @@ def test_a_memory_cap_and_a_schedule_file(opened, tmp_path):
     page.fill("#cap", "3")
     words = "makes 4 micro-batches in flight; the bound given is 3: finish one first"
     assert words in page.inner_text("#verdict")
-    (tmp_path / "own.json").write_text('{"micro": 2, "ranks": ["F0 F1 B0 B1", "F0 B0 F1 B1"]}')
-    (tmp_path / "bad.json").write_text('{"micro": 2, "ranks": ["F0 X1", "F0"]}')
+    (tmp_path / "own.json").write_text(
+        '{"micro": 2, "ranks": ["F0 F1 B0 B1", "F0 B0 F1 B1"]}', encoding="utf-8"
+    )
+    (tmp_path / "bad.json").write_text('{"micro": 2, "ranks": ["F0 X1", "F0"]}', encoding="utf-8")
     for name, words in (
         ("own", "own.json is on the board."),
         ("bad", "X1 is no instruction such as F0, B3/1"),
@@ -250,7 +252,7 @@ def test_a_run_is_drawn_below_the_plan_and_lends_it_its_seconds(opened, tmp_path
     simulated = simulate(SCHEDULES["1f1b"].of(2, 2), Costs([1, 2], [2, 4]))
     notes = {"schedule": "1f1b", "micro_batches": 2, "chunks": 1, "ranks": [[0, 1]]}
     (tmp_path / "run.json").write_text(
-        json.dumps(chrome_trace(as_trace(simulated, 1e-3), {"pipeline": notes}))
+        json.dumps(chrome_trace(as_trace(simulated, 1e-3), {"pipeline": notes})), encoding="utf-8"
     )
     page.set_input_files("#trace", str(tmp_path / "run.json"))
     page.get_by_text("a step of median length: 15.00 ms, 40.0 % of the time idle").wait_for()
@@ -259,7 +261,7 @@ def test_a_run_is_drawn_below_the_plan_and_lends_it_its_seconds(opened, tmp_path
     values = page.eval_on_selector_all("#costs input", "fields => fields.map((one) => one.value)")
     assert values == ["0.5", "1", "1", "2", "0", "0", "0"]
     assert "Makespan\n7.5" in page.inner_text("#score")  # a run of 15 ms, half a second for each
-    (tmp_path / "own.json").write_text("{}")
+    (tmp_path / "own.json").write_text("{}", encoding="utf-8")
     page.set_input_files("#trace", str(tmp_path / "own.json"))
     page.get_by_text("own.json cannot be drawn: it is no trace of a pipeline").wait_for()
 

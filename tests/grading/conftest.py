@@ -95,7 +95,7 @@ def toys(tmp_path):
     folder = tmp_path / "assignments" / "a1_toy"
     folder.mkdir(parents=True)
     for name, text in (("tasks", TASKS), ("submission", STARTER), ("answers", ANSWERS)):
-        (folder / f"{name}.py").write_text(text)
+        (folder / f"{name}.py").write_text(text, encoding="utf-8")
     return folder.parent
 
 
@@ -105,7 +105,7 @@ def graded(toys, tmp_path):
 
     def graded(text, task=None, **settings):
         file = tmp_path / "mine.py"
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8")
         toy = find_assignment("a1", toys)
         toy = toy if task is None else toy.only(task)
         return grade(toy, SubmissionFile.read(file), **{"task_seconds": 20, **settings})

@@ -75,22 +75,24 @@ def root(toys, tmp_path):
     for name in ("submission", "results", "venv/bin"):
         (root / name).mkdir(parents=True)
     course = tmp_path / "points.toml"
-    course.write_text("seed = 4711\n[a1.points]\ndouble = 15\n")
+    course.write_text("seed = 4711\n[a1.points]\ndouble = 15\n", encoding="utf-8")
     toy = Course.read(course, toys).weighted(find_assignment("a1", toys))
     autograder.write_gradescope(root / "a1.zip", toy, course)
     with ZipFile(root / "a1.zip") as archive:
         archive.extractall(root / "source")
     (root / "source" / "run_autograder").rename(root / "run_autograder")
-    (root / "venv" / "bin" / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    (root / "venv" / "bin" / "python").write_text(
+        f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n', encoding="utf-8"
+    )
     (root / "venv" / "bin" / "python").chmod(0o755)
     return root
 
 
 def test_an_upload_is_graded_in_gradescopes_folders(root):
-    (root / "submission" / "my_answer.py").write_text(TOTAL + DOUBLE.replace("2 * x", "x"))
+    (root / "submission" / "my_answer.py").write_text(TOTAL + DOUBLE.replace("2 * x", "x"), encoding="utf-8")
     done = subprocess.run(["bash", root / "run_autograder"], cwd="/", capture_output=True, timeout=200)
     assert done.returncode == 0, done.stderr
-    results = json.loads((root / "results" / "results.json").read_text())
+    results = json.loads((root / "results" / "results.json").read_text(encoding="utf-8"))
     assert is_gradescope(results) and results["score"] == 60
     assert [test["max_score"] for test in results["tests"]] == [60, 15]
     assert "4711" not in json.dumps(results)
@@ -120,7 +122,7 @@ def names_one_file(module, folder):
     """The file submission.py, wherever it is, or the only one; what an archive program adds is none."""
     for name in ("helper.py", "code/submission.py", "__MACOSX/._submission.py"):
         (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(f"# {name}")
+        (folder / name).write_text(f"# {name}", encoding="utf-8")
     assert module.find_upload(folder).source == "# code/submission.py"
     (folder / "code" / "submission.py").unlink()
     assert module.find_upload(folder).source == "# helper.py"
@@ -137,7 +139,7 @@ def test_one_file_of_an_upload_is_graded(tmp_path):
 
 def follows_no_link(module, folder):
     (folder / "up").mkdir()
-    (folder / "private.py").write_text("private = 1")
+    (folder / "private.py").write_text("private = 1", encoding="utf-8")
     (folder / "up" / "submission.py").symlink_to(folder / "private.py")
     with pytest.raises(ValueError, match="submission.py is a link that leads out of its folder"):
         module.find_upload(folder / "up")
@@ -196,7 +198,7 @@ def test_the_command_writes_all_files(minigrad, tmp_path, toys):
     status, out, _ = minigrad(*line, "autograding.json")
     assert status == 0 and "set the assignment's points to 100" in out and ".github/classroom/" in out
     assert "assignments/a1_toy/tasks.py" in ZipFile(tmp_path / "a1.zip").namelist()
-    assert "--folder assignments --task total" in (tmp_path / "autograding.json").read_text()
+    assert "--folder assignments --task total" in (tmp_path / "autograding.json").read_text(encoding="utf-8")
     assert minigrad(*line, "classroom.yml")[0] == 0 and (tmp_path / "classroom.yml").is_file()
 
 

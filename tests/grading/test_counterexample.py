@@ -238,7 +238,7 @@ def draws_the_same_whatever_is_loaded(module, folder):
     before = drawn()
     others = np.random.default_rng([*folder.name.encode()]).integers(1000, 10**6, (40, 10))
     for n, numbers in enumerate(others):
-        (folder / f"numbers{n}.py").write_text(f"FOUND = {[*map(int, numbers)]}")
+        (folder / f"numbers{n}.py").write_text(f"FOUND = {[*map(int, numbers)]}", encoding="utf-8")
         load_file(folder / f"numbers{n}.py", f"numbers{n}_of_{folder.name}")
     assert drawn() == before
 

@@ -23,7 +23,7 @@ def course_is_read(module, folder, seed, own, points, name):
     lines = [] if seed is None else [f"seed = {seed}"]
     lines += [f"[{name}]"] + ([] if own is None else [f"seed = {own}"])
     lines += [f"[{name}.points]"] + [f"{task} = {value}" for task, value in points.items()]
-    (folder / "course.toml").write_text("\n".join(lines))
+    (folder / "course.toml").write_text("\n".join(lines), encoding="utf-8")
     course = module.Course.read(folder / "course.toml")
     assert course.seed_of(A2) == next((x for x in (own, seed) if x is not None), 0)
     weighted = course.weighted(A2)
@@ -70,7 +70,7 @@ def test_the_law_catches(bug, tmp_path):
     ],
 )
 def test_a_mistake_is_answered_in_one_line(text, words, minigrad, tmp_path):
-    (tmp_path / "course.toml").write_text(text)
+    (tmp_path / "course.toml").write_text(text, encoding="utf-8")
     for command in (["grade", "a2"], ["autograder", "a2", "--gradescope", "a2.zip"]):
         status, _, err = minigrad(*command, "--course", "course.toml")
         assert status == 1 and words in err and err.count("\n") == 1, err
@@ -78,12 +78,12 @@ def test_a_mistake_is_answered_in_one_line(text, words, minigrad, tmp_path):
 
 
 def test_the_command_takes_points_seed_and_one_task(minigrad, toys, tmp_path):
-    (tmp_path / "mine.py").write_text(TOTAL + DOUBLE)
-    (tmp_path / "course.toml").write_text("seed = 5\n[a1.points]\ndouble = 7\n")
+    (tmp_path / "mine.py").write_text(TOTAL + DOUBLE, encoding="utf-8")
+    (tmp_path / "course.toml").write_text("seed = 5\n[a1.points]\ndouble = 7\n", encoding="utf-8")
     line = ["grade", "a1", "mine.py", "--folder", str(toys), "--course", "course.toml"]
     status, out, _ = minigrad(*line, "--task", "double", "--json", "r.json")
     assert status == 0 and "7 of 7 points" in out and "total" not in out
-    assert json.loads((tmp_path / "r.json").read_text())["seed"] == 5
+    assert json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["seed"] == 5
     for mistake, words in (
         (["--seed", "3"], "both --seed and course.toml set the seed"),
         (["--task", "triple"], "unknown task 'triple'; choose one of total, double"),

@@ -115,7 +115,7 @@ def one_that_hangs_stops_no_other(module, count, jobs, patience=0.002, bound=60.
 def every_file_has_an_entry(module, tmp_path):
     """What cannot be read, and what the grading itself cannot do, is an entry with a reason of one line."""
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe")
-    (tmp_path / "fine.py").write_text("x = 1\n")
+    (tmp_path / "fine.py").write_text("x = 1\n", encoding="utf-8")
     for name in ("binary.py", "missing.py", "fine.py"):  # this assignment has no starter to grade by
         entry = module.grade_file(Assignment(tmp_path / "a9", TASKS), tmp_path / name)
         assert entry.report is None and entry.reason and "\n" not in entry.reason
@@ -127,8 +127,8 @@ def no_link_is_followed_out_of(module, tmp_path):
     of_a_class, beside = tmp_path / "class", tmp_path / "beside"
     of_a_class.mkdir()
     beside.mkdir()
-    (beside / "private.py").write_text("a word of somebody else, which is no Python\n")
-    (of_a_class / "fine.py").write_text("x = 1\n")
+    (beside / "private.py").write_text("a word of somebody else, which is no Python\n", encoding="utf-8")
+    (of_a_class / "fine.py").write_text("x = 1\n", encoding="utf-8")
     for name, target in (
         *(("absolute.py", beside / "private.py"), ("relative.py", Path("../beside/private.py"))),
         *(("through.py", of_a_class / "folder" / "private.py"), ("folder", beside)),
@@ -238,7 +238,7 @@ TAKES_ALL = (  # prints what a verdict looks like, and takes the memory
 )
 def test_a_folder_of_submissions_in_one_command(right, wrong, refused, minigrad, toys, tmp_path):
     """One hangs, one is hostile, some are refused, and all others get the points that they earn."""
-    with (toys / "a1_toy" / "tasks.py").open("a") as tasks:
+    with (toys / "a1_toy" / "tasks.py").open("a", encoding="utf-8") as tasks:
         tasks.write("TASKS = TASKS[1:]\n")  # that without ranks: it takes little time
     of_a_class = tmp_path / "class"
     of_a_class.mkdir()
@@ -247,11 +247,11 @@ def test_a_folder_of_submissions_in_one_command(right, wrong, refused, minigrad,
     texts |= {f"refused_{i:02}.py": ("import os\n" + DOUBLE, 0) for i in range(refused)}
     texts |= {"hangs.py": (HANGS, 0), "a_hostile.py": (TAKES_ALL, 0), "=1+1.py": (DOUBLE, 40)}
     for name, (text, _) in texts.items():
-        (of_a_class / name).write_text(text)
-    (of_a_class / "notes.txt").write_text("no submission")
+        (of_a_class / name).write_text(text, encoding="utf-8")
+    (of_a_class / "notes.txt").write_text("no submission", encoding="utf-8")
     line = ["grade", "a1", str(of_a_class), "--folder", str(toys), "--csv", "points.csv", "--seconds", "5"]
     status, out, _ = minigrad(*line)
-    rows = list(csv.DictReader((tmp_path / "points.csv").open(newline="")))
+    rows = list(csv.DictReader((tmp_path / "points.csv").open(newline="", encoding="utf-8")))
     assert [row["file"].removeprefix("'") for row in rows] == sorted(texts)
     for row in rows:
         name = row["file"].removeprefix("'")
@@ -270,11 +270,11 @@ def test_the_status_says_that_one_was_not_graded(minigrad, toys, tmp_path):
     (tmp_path / "class" / "binary.py").write_bytes(b"\xff\xfe")
     status, out, _ = minigrad("grade", "a1", "class", "--folder", str(toys), "--csv", "points.csv")
     assert status == 1 and "not graded: binary.py" in out
-    assert (tmp_path / "points.csv").read_text().splitlines()[1].startswith("binary.py,,,,,")
+    assert (tmp_path / "points.csv").read_text(encoding="utf-8").splitlines()[1].startswith("binary.py,,,,,")
 
 
 def test_a_file_as_the_second_argument_is_the_submission(minigrad, toys, tmp_path):
-    (tmp_path / "mine.py").write_text(TOTAL + DOUBLE)
+    (tmp_path / "mine.py").write_text(TOTAL + DOUBLE, encoding="utf-8")
     status, out, _ = minigrad("grade", "a1", "mine.py", "--folder", str(toys))
     assert status == 0 and str(tmp_path / "mine.py") in out
 
@@ -294,8 +294,8 @@ def test_a_file_as_the_second_argument_is_the_submission(minigrad, toys, tmp_pat
 def test_a_mistake_is_answered_in_one_line(line, words, minigrad, toys, tmp_path):
     for name in ("empty", "class"):
         (tmp_path / name).mkdir()
-    (tmp_path / "mine.py").write_text(STARTER)
-    (tmp_path / "class" / "mine.py").write_text(STARTER)
+    (tmp_path / "mine.py").write_text(STARTER, encoding="utf-8")
+    (tmp_path / "class" / "mine.py").write_text(STARTER, encoding="utf-8")
     status, _, err = minigrad("grade", "a1", *line, "--folder", str(toys))
     assert status == 1 and words in err and err.count("\n") == 1, err
 

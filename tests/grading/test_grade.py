@@ -66,7 +66,7 @@ def test_the_same_seed_is_the_same_report_and_another_seed_other_cases(graded):
 def test_a_check_that_lets_all_pass_is_found_out(graded, toys):
     """Then nobody gets points for it, and it is the grader that is blamed."""
     text = TASKS.replace("total=lambda comm, x: x)", "total=lambda comm, x: naive_allreduce(comm, x))")
-    (toys / "a1_toy" / "tasks.py").write_text(text)
+    (toys / "a1_toy" / "tasks.py").write_text(text, encoding="utf-8")
     report = graded(TOTAL, "total")
     assert scores(report) == [0] and messages(report)[0].startswith("the grader: its own wrong answer")
 
@@ -82,9 +82,9 @@ def test_the_file_that_is_named_is_the_file_that_is_graded(toys, tmp_path):
     """Not another of that name, in the folder or in this process; and as it was when it was read."""
     file = tmp_path / "elsewhere" / "submission.py"
     file.parent.mkdir()
-    file.write_text(TOTAL + DOUBLE)
+    file.write_text(TOTAL + DOUBLE, encoding="utf-8")
     read = SubmissionFile.read(file)
-    file.write_text("1 / 0")
+    file.write_text("1 / 0", encoding="utf-8")
     report = grade(find_assignment("a1", toys), read, task_seconds=20)
     assert scores(report) == [60, 40] and report.score == 100 and messages(report) == ["", ""]
     assert SubmissionFile.read(file).digest != read.digest and len(read.digest) == 64
@@ -208,15 +208,15 @@ def test_the_reports_say_the_same_in_every_format(graded):
 
 
 def test_the_command_grades_prints_and_writes(minigrad, tmp_path, toys):
-    (tmp_path / "mine.py").write_text(WRONG)
+    (tmp_path / "mine.py").write_text(WRONG, encoding="utf-8")
     common = ["grade", "a1", "--folder", str(toys)]
     files = ["--json", "r.json", "--gradescope", "results.json", "--junit", "r.xml"]
     status, out, _ = minigrad(*common, "--submission", "mine.py", "--seed", "3", *files)
     assert status == 1 and str(tmp_path / "mine.py") in out
     assert SubmissionFile.read(tmp_path / "mine.py").digest in out
     assert "a1_toy: 40 of 100 points" in out and "the sum over all ranks" in out and "rank 0 has" in out
-    assert json.loads((tmp_path / "r.json").read_text())["seed"] == 3
-    assert json.loads((tmp_path / "results.json").read_text())["score"] == 40
+    assert json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["seed"] == 3
+    assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["score"] == 40
     assert ElementTree.parse(tmp_path / "r.xml").getroot().get("name") == "a1_toy"
 
     status, out, _ = minigrad(*common, "--answers")
@@ -278,7 +278,7 @@ def test_a_lesson_runs_where_one_is(minigrad, tmp_path, monkeypatch):
     folder = tmp_path / "lessons" / "03_toy"
     folder.mkdir(parents=True)
     text = '"""Lesson 03. A toy: runs.\n\nLecture section: toys\nand more. Then.\n"""\nopen("ran", "w")\n'
-    (folder / "lesson.py").write_text(text)
+    (folder / "lesson.py").write_text(text, encoding="utf-8")
     monkeypatch.setattr(commands.lessons, "__defaults__", (tmp_path / "lessons",))
     (one,) = commands.lessons()
     assert (one.number, one.title, one.section) == ("03", "A toy: runs", "toys and more")
@@ -298,6 +298,6 @@ def test_the_starter_of_an_installation_is_graded_for_nobody(minigrad, monkeypat
         assert words in err
     copy = tmp_path / "assignments" / "a3_data_parallel" / "submission.py"
     copy.parent.mkdir(parents=True)
-    copy.write_text("import os\n")
+    copy.write_text("import os\n", encoding="utf-8")
     status, out, _ = minigrad("grade", "a3")
     assert status == 1 and f"grading {copy}" in out and "line 1 imports os" in out

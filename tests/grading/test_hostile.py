@@ -176,7 +176,7 @@ TAKEN = {  # name: (text, its words)
 def test_what_takes_more_than_it_is_given_is_told_so_once_and_nothing_of_it_runs(toys, tmp_path):
     for name, (text, words) in TAKEN.items():
         file = tmp_path / "mine.py"
-        file.write_text(text + TOTAL + DOUBLE)
+        file.write_text(text + TOTAL + DOUBLE, encoding="utf-8")
         heard = []
         report = grade(find_assignment("a1", toys), SubmissionFile.read(file), on_result=heard.append)
         assert scores(report) == [0, 0] and words in report.refused, (name, report.refused)

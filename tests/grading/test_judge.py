@@ -55,7 +55,8 @@ def test_neither_seed_nor_right_results_are_in_the_submissions_process(graded, t
     file.write_text(
         TASKS.replace(
             "expected = naive_allreduce(comm, x)", f"expected = naive_allreduce(comm, x) + {SECRET}"
-        )
+        ),
+        encoding="utf-8",
     )
     text = SEARCH + TOTAL.replace("    return x +", "    look()\n    return x +") + DOUBLE
     limits = {"task_seconds": 60, "mebibytes": 3000}

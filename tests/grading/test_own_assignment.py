@@ -27,11 +27,14 @@ def own(tmp_path):
 def test_the_templates_answers_and_mistakes_earn_what_they_should(own):
     """In this process; the command does the same with processes, on the toy below."""
     answers = SubmissionFile.read(own.answers)
-    programs = [(answers.source, ()), (own.starter.read_text(), ("center", "mean_over_ranks"))]
+    programs = [
+        (answers.source, ()),
+        (own.starter.read_text(encoding="utf-8"), ("center", "mean_over_ranks")),
+    ]
     programs += [(with_mistake(answers, m).source, m.tasks) for m in mistakes(own)]
     assert own.points == 100 and len(programs) == 6
     for number, (source, expected) in enumerate(programs):
-        (file := own.folder / f"program_{number}.py").write_text(source)
+        (file := own.folder / f"program_{number}.py").write_text(source, encoding="utf-8")
         module = load_file(file, f"program_{number}")
         lost = [task.name for task in own.tasks if counterexample(task, module, shrink=False)]
         assert lost == list(expected), source
@@ -49,9 +52,11 @@ def check(minigrad, toys):
 
 
 def test_the_command_says_what_is_right_and_what_is_wrong(minigrad, toys):
-    (toys / "a1_toy" / "tasks.py").open("a").write("TASKS = TASKS[1:]\n")  # that without ranks
+    (toys / "a1_toy" / "tasks.py").open("a", encoding="utf-8").write(
+        "TASKS = TASKS[1:]\n"
+    )  # that without ranks
     second = '    Mistake("turned round", "2 * x", "x * 2", ("double",)),\n)\n'
-    (toys / "a1_toy" / "mistakes.py").write_text(MISTAKES.replace(",)\n", f",\n{second}"))
+    (toys / "a1_toy" / "mistakes.py").write_text(MISTAKES.replace(",)\n", f",\n{second}"), encoding="utf-8")
     status, out, _ = check(minigrad, toys)
     assert status == 1 and out.splitlines() == [
         "right  answers.py: loses nothing",
@@ -79,7 +84,7 @@ def test_status_0_is_a_right_grading(minigrad, toys):
     ],
 )
 def test_a_mistake_that_is_none_is_refused(text, words, minigrad, toys):
-    (toys / "a1_toy" / "mistakes.py").write_text(text)
+    (toys / "a1_toy" / "mistakes.py").write_text(text, encoding="utf-8")
     status, _, err = check(minigrad, toys)
     assert status == 1 and words in err and err.count("\n") == 1, err
 
@@ -95,10 +100,10 @@ def test_a_mistake_that_is_none_is_refused(text, words, minigrad, toys):
 )
 def test_a_mistake_is_answered_in_one_line(line, words, minigrad, tmp_path):
     (tmp_path / "full" / "a1_full").mkdir(parents=True)
-    (tmp_path / "full" / "a1_full" / "note").write_text("mine")
+    (tmp_path / "full" / "a1_full" / "note").write_text("mine", encoding="utf-8")
     status, _, err = minigrad("assignment", *line)
     assert status == 1 and words in err and err.count("\n") == 1, err
-    assert (tmp_path / "full" / "a1_full" / "note").read_text() == "mine"
+    assert (tmp_path / "full" / "a1_full" / "note").read_text(encoding="utf-8") == "mine"
 
 
 def test_the_check_catches_a_trial_that_is_always_right():

@@ -30,7 +30,7 @@ def best_part_counts(module, folder, shares, has_parts, supplied, points, has_an
     task = Task("t", points, "", st.none(), lambda *_: None, None, parts=parts)
     (folder / "answers.py").unlink(missing_ok=True)
     if has_answers:
-        (folder / "answers.py").write_text("")
+        (folder / "answers.py").write_text("", encoding="utf-8")
 
     def run_judge(task, request):
         assert request.part is None or request.part in still, "a part that the failing case refutes"
@@ -95,7 +95,7 @@ def total(toys, graded):
     """Grades the task total of the toy, with parts, and returns its result and the report."""
     text = TASKS.replace("SimpleNamespace(total=lambda comm, x: x), examples=15,", PARTS)
     (toys / "a1_toy" / "tasks.py").write_text(
-        text.replace("import Task,", "import Part, Task,") + "TASKS = TASKS[:1]\n"
+        text.replace("import Task,", "import Part, Task,") + "TASKS = TASKS[:1]\n", encoding="utf-8"
     )
 
     def total(text):
@@ -118,7 +118,7 @@ def test_easier_cases_earn_their_share(total):
 
 
 def test_a_mistake_in_another_task_costs_nothing(total, toys):
-    assert "NotImplementedError" not in (toys / "a1_toy" / "answers.py").read_text()
+    assert "NotImplementedError" not in (toys / "a1_toy" / "answers.py").read_text(encoding="utf-8")
     result, report = total(BY_DOUBLE + HALF)
     assert failures(report.assignment, [Entry(report.submission.file, report)])[0][1] == 0
     assert as_gradescope(report)["tests"][0]["status"] == "passed"

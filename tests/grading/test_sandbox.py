@@ -115,7 +115,7 @@ def attempts(tmp_path):
     """Runs PROGRAM against a process that waits and a file; what held, and what could be done."""
     (tmp_path / "work").mkdir()
     mine = tmp_path / "mine"
-    mine.write_text("kept")
+    mine.write_text("kept", encoding="utf-8")
     victim = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
 
     def attempts(without="", before=()):
@@ -129,7 +129,7 @@ def attempts(tmp_path):
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(victim.pid)], capture_output=True, text=True)
     victim.kill()
     victim.wait()
-    assert mine.read_text() == "kept" and state.stdout.strip()[:1] in ("S", "R")
+    assert mine.read_text(encoding="utf-8") == "kept" and state.stdout.strip()[:1] in ("S", "R")
     assert not list((tmp_path / "work").iterdir())
 
 

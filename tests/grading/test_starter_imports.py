@@ -112,4 +112,4 @@ def test_what_cannot_be_lent_is_told_to_the_author(text):
 
 def test_every_starter_can_be_served():
     for assignment in find_assignments():
-        StarterImports.read(assignment.starter.read_text())
+        StarterImports.read(assignment.starter.read_text(encoding="utf-8"))

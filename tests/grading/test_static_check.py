@@ -181,7 +181,7 @@ def allowed_objects():
 
 
 def starter_imports(assignment):
-    tree = static_check.ast.parse(assignment.starter.read_text())
+    tree = static_check.ast.parse(assignment.starter.read_text(encoding="utf-8"))
     for node in static_check.ast.walk(tree):
         for module, name, *_ in static_check.imports(node):
             if name is not None:
@@ -585,9 +585,9 @@ def test_what_an_honest_program_says_is_not_refused(text):
 
 @pytest.mark.parametrize("short", ASSIGNMENTS)
 def test_starters_and_solutions_are_not_refused(short):
-    starter = ASSIGNMENTS[short].starter.read_text()
+    starter = ASSIGNMENTS[short].starter.read_text(encoding="utf-8")
     assert check_in_process(starter, starter) is None
-    assert check_in_process((SOLVED / f"solved_{short}.py").read_text(), starter) is None
+    assert check_in_process((SOLVED / f"solved_{short}.py").read_text(encoding="utf-8"), starter) is None
     assert check(f"{starter}\nimport os\n", starter) is not None
 
 

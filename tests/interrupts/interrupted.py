@@ -134,7 +134,7 @@ def listens(pid: int) -> bool:
 
 def started(folder: Path, command: str) -> Run:
     """Start ``minigrad`` on a terminal: one of COMMANDS, or the arguments of another one."""
-    (folder / "script.py").write_text(SCRIPT)
+    (folder / "script.py").write_text(SCRIPT, encoding="utf-8")
     os.mkfifo(folder / "run.json")  # a trace that nobody writes: its reader waits until the signal comes
     mark, began = uuid.uuid4().hex, time.time()
     ours, its = pty.openpty()

@@ -174,7 +174,7 @@ def test_ranks_that_srun_started_on_other_machines_save_too(tmp_path, monkeypatc
     """The stand-in treats signals as Slurm's srun does."""
     monkeypatch.chdir(tmp_path)
     srun = tmp_path / "srun"
-    srun.write_text(SRUN.format(python=sys.executable))
+    srun.write_text(SRUN.format(python=sys.executable), encoding="utf-8")
     srun.chmod(0o755)
     supervise = mutant("backends.launch.supervise", *change)
 

@@ -88,10 +88,10 @@ def status(folder: Path, number: int, code: str, *change: tuple[str, str]) -> tu
 
     With a ``change`` it gives up early, for only what happens before that is a part of the law.
     """
-    (folder / "slow.py").write_text(WAIT)
+    (folder / "slow.py").write_text(WAIT, encoding="utf-8")
     broken = "".join(f"    {line}\n" for line in WAIT.splitlines())
     (folder / "broken.py").write_text(
-        f"try:\n{broken}except BaseException:\n    raise ImportError from None\n"
+        f"try:\n{broken}except BaseException:\n    raise ImportError from None\n", encoding="utf-8"
     )
     run = subprocess.run(
         [

@@ -106,7 +106,7 @@ def test_a_lesson_fails_with_a_broken_library(name, tmp_path):
     for package in ("minigrad", "backends"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     file, lesson = tmp_path / where, ROOT / "lessons" / name / "lesson.py"
-    file.write_text(changed(file.read_text(), where, [(right, wrong)]))
+    file.write_text(changed(file.read_text(encoding="utf-8"), where, [(right, wrong)]), encoding="utf-8")
     actual = subprocess.run(
         [sys.executable, str(lesson)],
         cwd=tmp_path,

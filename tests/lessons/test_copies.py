@@ -22,7 +22,7 @@ def copies_without_answers(module: ModuleType, folder) -> None:
     (folder / "empty").mkdir()
     module.copy_lessons(folder / "empty")
     (folder / "work").mkdir()
-    (folder / "work" / "mine.py").write_text("mine")
+    (folder / "work" / "mine.py").write_text("mine", encoding="utf-8")
     for taken in (folder / "work", folder / "work" / "mine.py"):
         with pytest.raises(ValueError, match="new or empty folder"):
             module.copy_lessons(taken)
@@ -36,7 +36,7 @@ def uses_the_copy(module: ModuleType, folder, monkeypatch) -> None:
     assert module.own_copy(file) == file
     copy = folder / "06_data_parallel" / "questions.py"
     copy.parent.mkdir()
-    copy.write_text("mine")
+    copy.write_text("mine", encoding="utf-8")
     assert module.own_copy(file).resolve() == copy
     other = folder.parent / "another" / "06_data_parallel" / "questions.py"
     assert module.own_copy(other) == other

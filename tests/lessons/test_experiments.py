@@ -58,7 +58,7 @@ def job(tmp_path):
 
 def check_files(folder: Path, out: str, name: str) -> None:
     own = folder / "runs" / "experiments" / name
-    assert json.loads((own / "result.json").read_text())
+    assert json.loads((own / "result.json").read_text(encoding="utf-8"))
     assert (own / "result.png").stat().st_size > 10_000
     assert f"runs/experiments/{name}/result.json" in out.replace("\n", "")
 
@@ -101,7 +101,7 @@ def test_the_two_programs_catch(job, bug):
 @pytest.mark.skipif(hosts.problem() is not None, reason=str(hosts.problem()))
 def test_two_hosts_have_the_costs_of_one(tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(START + "SlowLink(rounds=1).start()")
+    script.write_text(START + "SlowLink(rounds=1).start()", encoding="utf-8")
     run = Processes(tmp_path).run([sys.executable, str(script)], {"PYTHONPATH": str(ROOT)}, 200)
     assert run.status == 0, run.err
     check_files(tmp_path, run.out, "slow-link")

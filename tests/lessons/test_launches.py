@@ -12,7 +12,7 @@ LARGE = "vgg"  # takes more time than all others together
 
 
 def are_stored(counts):
-    stored = json.loads(launches.COUNTS.read_text())
+    stored = json.loads(launches.COUNTS.read_text(encoding="utf-8"))
     assert {**stored, **counts} == stored, "run python -m tests.launches --write"
 
 
@@ -35,4 +35,4 @@ def test_the_lesson_shows_what_a_step_asks_of_a_gpu(nets):
 
 
 def test_the_lesson_shows_every_network():
-    assert set(json.loads(launches.COUNTS.read_text())) == set(NETS)
+    assert set(json.loads(launches.COUNTS.read_text(encoding="utf-8"))) == set(NETS)

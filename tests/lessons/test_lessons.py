@@ -64,7 +64,7 @@ def test_runs_as_a_plain_script(lesson, tmp_path):
 @pytest.mark.parametrize(("color", "status"), [("tab:blue", 1), ("#0072B2", 0)])
 def test_a_figure_in_other_colors_ends_a_lesson(tmp_path, color, status):
     script = f"import matplotlib.pyplot as plt\nplt.plot([1, 2], color={color!r})\nplt.savefig('f.png')\n"
-    (tmp_path / "lesson.py").write_text(script)
+    (tmp_path / "lesson.py").write_text(script, encoding="utf-8")
     process = run_lesson(tmp_path / "lesson.py", tmp_path)
     assert process.returncode == status and ("not of the palette" in process.stderr) == bool(status), (
         process.stderr
@@ -74,7 +74,7 @@ def test_a_figure_in_other_colors_ends_a_lesson(tmp_path, color, status):
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.parent.name)
 def test_says_what_it_is_and_holds_itself_to_it(lesson):
     """The docstring names lesson, lecture section and command; it is cut into cells; it asserts."""
-    text = lesson.read_text()
+    text = lesson.read_text(encoding="utf-8")
     tree = ast.parse(text)
     opening = ast.get_docstring(tree) or ""
     number = lesson.parent.name.split("_")[0]
@@ -93,7 +93,7 @@ def parts_without_a_source(text):
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.parent.name)
 def test_every_part_says_what_to_read(lesson):
-    assert parts_without_a_source(lesson.read_text()) == []
+    assert parts_without_a_source(lesson.read_text(encoding="utf-8")) == []
 
 
 def test_the_check_of_sources_sees_a_part_without_one():
@@ -102,6 +102,6 @@ def test_the_check_of_sources_sees_a_part_without_one():
 
 
 def test_the_surveys_of_the_course_are_cited():
-    texts = [lesson.read_text() for lesson in LESSONS]
+    texts = [lesson.read_text(encoding="utf-8") for lesson in LESSONS]
     for survey in ("Ben-Nun and Hoefler 2019, arXiv:1802.09941", "Gholami et al. 2018, arXiv:1712.04432"):
         assert sum(survey in text for text in texts) > 1, survey

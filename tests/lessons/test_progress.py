@@ -81,13 +81,13 @@ def test_progress_that_is_wrong_is_seen(old, new, tmp_path_factory):
 def test_a_file_of_another_program_counts_as_none(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     progress.FILE.parent.mkdir()
-    progress.FILE.write_text(text)
+    progress.FILE.write_text(text, encoding="utf-8")
     assert progress.Progress.read() == progress.Progress()
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").write_text("a file")
+    (tmp_path / "runs").write_text("a file", encoding="utf-8")
     progress.note_lesson("06")
     assert progress.Progress.read() == progress.Progress()
 
@@ -147,4 +147,4 @@ def test_a_lesson_that_ran_and_its_answers_are_noted(tmp_path, monkeypatch, caps
     with pytest.raises(SystemExit):
         commands.lesson("06", check=True)
     assert progress.Progress.read().answers["06"][0] == 0
-    assert json.loads(progress.FILE.read_text())["answers"]["06"][1] > 0
+    assert json.loads(progress.FILE.read_text(encoding="utf-8"))["answers"]["06"][1] > 0

@@ -13,7 +13,7 @@ WITH_ASSIGNMENT = {"02", "05", "06", "08", "10", "11", "12", "13", "16"}
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda folder: folder.name)
 def test_questions_of_a_lesson(lesson, tmp_path):
-    questions, text = questions_of(lesson), (lesson / QUESTIONS).read_text()
+    questions, text = questions_of(lesson), (lesson / QUESTIONS).read_text(encoding="utf-8")
     assert len(questions) == (3 if lesson.name[:2] in WITH_ASSIGNMENT else 4)
     untouched = check(lesson)
     assert not any(one.answered for one in untouched) and all(
@@ -21,7 +21,7 @@ def test_questions_of_a_lesson(lesson, tmp_path):
     )
 
     def verdicts(text: str):
-        (tmp_path / QUESTIONS).write_text(text)
+        (tmp_path / QUESTIONS).write_text(text, encoding="utf-8")
         os.utime(tmp_path / QUESTIONS, (1e9, 1e9))  # all within one second
         return check(lesson, tmp_path / QUESTIONS)
 
@@ -40,9 +40,11 @@ def test_the_command_checks(minigrad, tmp_path):
     assert status == 1 and "0 of 3 answered" in out
     file = tmp_path / "mine.py"
     lesson = next(folder for folder in LESSONS if folder.name.startswith("06"))
-    file.write_text(answered((lesson / QUESTIONS).read_text(), questions_of(lesson)))
+    file.write_text(
+        answered((lesson / QUESTIONS).read_text(encoding="utf-8"), questions_of(lesson)), encoding="utf-8"
+    )
     status, out, _ = minigrad("lesson", "06", "--check", "--file", str(file))
     assert status == 0 and "3 of 3 answered" in out
-    file.write_text("x = (")
+    file.write_text("x = (", encoding="utf-8")
     status, _, err = minigrad("lesson", "06", "--check", "--file", str(file))
     assert status == 1 and "cannot be run: SyntaxError" in err and len(err.splitlines()) == 1, err

@@ -7,7 +7,7 @@ import pytest
 from minigrad_course.commands import LESSONS, lessons
 
 ASSIGNMENTS = sorted((LESSONS / "assignments").glob("a*/README.md"))
-SYLLABUS = (LESSONS / "teaching" / "syllabus.md").read_text()
+SYLLABUS = (LESSONS / "teaching" / "syllabus.md").read_text(encoding="utf-8")
 
 
 def weeks(text):
@@ -21,7 +21,10 @@ def syllabus_is_true(text):
     assert len(plan) == 10
     assert [one for taught, _, _ in plan for one in taught] == [one.number for one in lessons()]
     hours = {name: re.findall(r"\d+", time) for _, name, time in plan if name}
-    texts = {file.parent.name.partition("_")[0]: " ".join(file.read_text().split()) for file in ASSIGNMENTS}
+    texts = {
+        file.parent.name.partition("_")[0]: " ".join(file.read_text(encoding="utf-8").split())
+        for file in ASSIGNMENTS
+    }
     assert sorted(hours) == sorted(texts)
     for name, times in hours.items():
         assert re.findall(r"(\d+) to (\d+) hours", texts[name])[0] == tuple(times), name
@@ -60,7 +63,10 @@ def test_every_work_that_is_read_is_in_the_list():
 
 def test_the_paper_cites_what_is_in_its_bibliography():
     folder = Path(LESSONS / "teaching" / "paper")
-    paper, entries = (folder / "paper.md").read_text(), (folder / "paper.bib").read_text()
+    paper, entries = (
+        (folder / "paper.md").read_text(encoding="utf-8"),
+        (folder / "paper.bib").read_text(encoding="utf-8"),
+    )
     assert set(re.findall(r"@(\w+\d{4}\w*|minitorch)", paper)) == set(
         re.findall(r"^@\w+\{(\w+)", entries, re.M)
     )

@@ -211,7 +211,7 @@ def test_the_subset_is_what_its_description_says():
         assert batch.x.shape == (10 * n, 1, 28, 28) and batch.x.dtype == np.float32
         assert batch.x.min() == 0 and batch.x.max() == 1
         assert batch.y.dtype == np.int64 and np.bincount(batch.y).tolist() == [n] * 10
-    assert mnist.SUBSET_SHA256 in mnist.SUBSET.with_name("ATTRIBUTION.md").read_text()
+    assert mnist.SUBSET_SHA256 in mnist.SUBSET.with_name("ATTRIBUTION.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("damage", [lambda raw: raw[:-1], lambda raw: b"P" + raw[:-1], lambda raw: b""])

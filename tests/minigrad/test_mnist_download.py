@@ -179,7 +179,7 @@ def test_no_network_names_every_mirror_and_the_way_out(cache):
 
 def test_a_cache_that_cannot_be_written_is_named(mirror, cache):
     cache.parent.parent.mkdir()
-    cache.parent.write_text("a file where a folder should be")
+    cache.parent.write_text("a file where a folder should be", encoding="utf-8")
     with refused(
         OSError, f"cannot write {cache / LABELS.name}.gz", "set XDG_CACHE_HOME to a writable folder"
     ):
@@ -198,7 +198,7 @@ def is_whole_or_absent(store, path: Path, interrupt, kinds) -> None:
                 path.write_text("old", encoding="utf-8")
             with interrupt(place), pytest.raises(kinds):
                 store(b"new content", path)
-            assert [p.read_text() for p in path.parent.iterdir()] == before
+            assert [p.read_text(encoding="utf-8") for p in path.parent.iterdir()] == before
     store(b"new content", path)
     assert [p.read_bytes() for p in path.parent.iterdir()] == [b"new content"]
 

@@ -44,8 +44,8 @@ NaiveDataParallel()
 
 @pytest.mark.skipif(shutil.which("pyright", path=Path(sys.executable).parent) is None, reason="needs pyright")
 def test_a_user_of_the_packages_in_any_folder_sees_their_types(tmp_path):
-    (tmp_path / "right.py").write_text(RIGHT)
-    (tmp_path / "wrong.py").write_text(WRONG)
+    (tmp_path / "right.py").write_text(RIGHT, encoding="utf-8")
+    (tmp_path / "wrong.py").write_text(WRONG, encoding="utf-8")
     command = [str(Path(sys.executable).parent / "pyright"), "--pythonpath", sys.executable, "--outputjson"]
     run = subprocess.run([*command, "."], cwd=tmp_path, capture_output=True, text=True, timeout=250)
     diagnostics = json.loads(run.stdout)["generalDiagnostics"]

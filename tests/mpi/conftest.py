@@ -57,7 +57,7 @@ class Processes:
     @contextmanager
     def running(self, n: int, script: str, *command: str):
         """``command script.py`` while it runs, behind ``HELLO``: the process started, and the ranks' pids."""
-        (self.folder / "script.py").write_text(HELLO + script)
+        (self.folder / "script.py").write_text(HELLO + script, encoding="utf-8")
         start = time.time()
         process = subprocess.Popen(
             [*command, "script.py"],
@@ -79,8 +79,8 @@ class Processes:
     def pids(self, n: int, seconds: float = 30) -> list[int]:
         """The process ids of the ranks, in the order of their ranks."""
         files = [self.folder / f"{rank}.pid" for rank in range(n)]
-        until(lambda: all(file.exists() and file.read_text() for file in files), seconds)
-        return [int(file.read_text()) for file in files]
+        until(lambda: all(file.exists() and file.read_text(encoding="utf-8") for file in files), seconds)
+        return [int(file.read_text(encoding="utf-8")) for file in files]
 
     def minigrad(self, *arguments: str, **variables: str) -> Job:
         """Run the command as a user would."""
@@ -88,7 +88,7 @@ class Processes:
 
     def ranks(self, n: int, script: str, seconds: float = 120, **variables: str) -> Job:
         """Run ``script`` (the text of a Python program) on ``n`` MPI processes of its own."""
-        (self.folder / "script.py").write_text(script)
+        (self.folder / "script.py").write_text(script, encoding="utf-8")
         command = [str(find_mpiexec()), "-n", str(n), sys.executable, "-m", "mpi4py", "script.py"]
         return self.run(command, {**environment(n), "OPENBLAS_NUM_THREADS": "1", **variables}, seconds)
 

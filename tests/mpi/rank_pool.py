@@ -54,14 +54,16 @@ class RankPool:
             self.close()
             self.start(max(n, self.size))
         folder = Path(tempfile.mkdtemp(dir=self.folder.name))
-        (folder / "script.py").write_text(script)
+        (folder / "script.py").write_text(script, encoding="utf-8")
         try:
             for connection, _ in self.ranks[:n]:
                 connection.send((str(folder), n, seconds))
             reports = self.reports(n, seconds)
             output = "".join(out for out, _ in reports)
             errors = "".join(f"rank {rank}: {error}\n" for rank, (_, error) in enumerate(reports) if error)
-            assert not errors, "\n".join([errors, output, (Path(self.folder.name) / "output").read_text()])
+            assert not errors, "\n".join(
+                [errors, output, (Path(self.folder.name) / "output").read_text(encoding="utf-8")]
+            )
         except BaseException:
             self.job.terminate()
             self.close()
@@ -91,7 +93,10 @@ class RankPool:
     def stack(self, rank: int) -> str:
         """What a rank writes when it gets SIGQUIT; its last line is the program's outermost function."""
         file, end = Path(self.folder.name) / f"stack.{rank}", time.monotonic() + GRACE
-        while "in _run_module_as_main" not in (text := file.read_text()) and time.monotonic() < end:
+        while (
+            "in _run_module_as_main" not in (text := file.read_text(encoding="utf-8"))
+            and time.monotonic() < end
+        ):
             time.sleep(0.02)
         return text
 

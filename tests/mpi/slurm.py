@@ -103,13 +103,14 @@ class Slurm:
                 user=pwd.getpwuid(os.geteuid()).pw_name,
                 control=free_port(),
                 daemon=free_port(),
-            )
+            ),
+            encoding="utf-8",
         )
         if hosts is not None:  # whose /sys has no control groups; nothing here uses any
-            (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+            (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n", encoding="utf-8")
             members = [*hosts.members, hosts.switch]
             lines = [f"{host.address} {host.name}\n" for host in members]
-            (folder / "hosts").write_text("".join(["127.0.0.1 localhost\n", *lines]))
+            (folder / "hosts").write_text("".join(["127.0.0.1 localhost\n", *lines]), encoding="utf-8")
             for host in hosts.members:  # mpiexec on one of them is called by its name from the others
                 command = [*host.enter(), "mount", "--bind", str(folder / "hosts"), "/etc/hosts"]
                 subprocess.run(command, check=True, timeout=SECONDS)
@@ -170,10 +171,12 @@ class Slurm:
         status = folder / "status"
         status.unlink(missing_ok=True)
         script = folder / "job.sh"
-        script.write_text(f"#!/bin/bash\n{text}\necho $? > {status}.new\nmv {status}.new {status}\n")
+        script.write_text(
+            f"#!/bin/bash\n{text}\necho $? > {status}.new\nmv {status}.new {status}\n", encoding="utf-8"
+        )
         self.call("sbatch", f"--ntasks={tasks}", f"--output={folder}/job.out", str(script), cwd=folder)
         self.until(status.exists)
-        return int(status.read_text()), (folder / "job.out").read_text()
+        return int(status.read_text(encoding="utf-8")), (folder / "job.out").read_text(encoding="utf-8")
 
     def start(self, name: str, *arguments: str, at: Sequence[str] = ()) -> None:
         with (self.folder / f"{name}-{len(self.running)}.out").open("wb") as out:
@@ -202,4 +205,6 @@ class Slurm:
 
     def logs(self) -> str:
         files = [*self.folder.glob("*.out"), *self.folder.glob("*.log"), self.folder / "munge/log"]
-        return "\n".join(f"{file.name}: {file.read_text()[-2000:]}" for file in files if file.exists())
+        return "\n".join(
+            f"{file.name}: {file.read_text(encoding='utf-8')[-2000:]}" for file in files if file.exists()
+        )

@@ -22,7 +22,7 @@ def test_prove(processes, n):
     job = processes.minigrad("prove", "--data", str(n), "--transport", "mpi", "--json", "proof.json")
     assert job.status == 0, job.err
     assert "PROVED" in job.out
-    proof = json.loads((processes.folder / "proof.json").read_text())
+    proof = json.loads((processes.folder / "proof.json").read_text(encoding="utf-8"))
     assert proof["passed"] and proof["max_rel_error"] <= 1e-12
     assert [p["name"] for p in proof["parameters"]][:2] == ["0.weight", "0.bias"]
 
@@ -35,7 +35,9 @@ def test_two_ranks_train_as_one(processes):
     assert (one.status, two.status) == (0, 0), one.err + two.err
     assert "starting 2 ranks: mpiexec -n 2" in two.out
     assert two.out.count("epoch 1 of 1: step 20, loss ") == 1
-    reports = [json.loads((processes.folder / name).read_text()) for name in ("one.json", "two.json")]
+    reports = [
+        json.loads((processes.folder / name).read_text(encoding="utf-8")) for name in ("one.json", "two.json")
+    ]
     assert [f["ranks"] for f in reports] == [1, 2]
     assert reports[1]["losses"] == pytest.approx(reports[0]["losses"], rel=1e-4)
     assert len(list((processes.folder / "runs").glob("*/curves.png"))) == 2
@@ -55,7 +57,7 @@ def test_a_pipeline_of_processes_is_traced_and_drawn_beside_its_plan(processes):
         "train", *PIPELINE, "--bounds", "time", "--epochs", "1", "--batch", "500", "--trace", "run.json"
     )
     assert job.status == 0 and "--bounds 0," in job.out, job.err
-    about = json.loads((processes.folder / "run.json").read_text())["otherData"]["pipeline"]
+    about = json.loads((processes.folder / "run.json").read_text(encoding="utf-8"))["otherData"]["pipeline"]
     assert about == {
         "schedule": "zb-h1",
         "micro_batches": 4,
@@ -118,7 +120,7 @@ def test_started_by_hand_the_number_of_ranks_is_mpiexecs(processes):
     command = [str(find_mpiexec()), "-n", "3", sys.executable, "-m", "mpi4py", "-m", "backends"]
     job = processes.run([*command, "prove", "--net", "mlp", "--json", "proof.json"])
     assert job.status == 0, job.err
-    assert json.loads((processes.folder / "proof.json").read_text())["config"]["data"] == 3
+    assert json.loads((processes.folder / "proof.json").read_text(encoding="utf-8"))["config"]["data"] == 3
 
 
 def test_a_loss_that_is_not_finite_ends_all_ranks_and_names_the_step(processes):

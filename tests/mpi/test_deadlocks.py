@@ -136,7 +136,9 @@ def in_turn(tmp_path_factory):
     def run(programs, **variables):
         processes = Processes(tmp_path_factory.mktemp("in_turn"))
         processes.ranks(2, START + IN_TURN.format(programs=programs), **variables)
-        notes = [json.loads((processes.folder / f"notes.{rank}").read_text()) for rank in range(2)]
+        notes = [
+            json.loads((processes.folder / f"notes.{rank}").read_text(encoding="utf-8")) for rank in range(2)
+        ]
         return {program: notes[0][program] + notes[1][program] for program in programs}
 
     return run

@@ -101,7 +101,7 @@ def test_the_others_train_like_a_serial_machine_where_ranks_are_killed(processes
 
 def job(folder, spares, victims, delays):
     """The exit status of an elastic training in which ranks are killed, and what each other rank tells."""
-    (folder / "script.py").write_text(TRAINING)
+    (folder / "script.py").write_text(TRAINING, encoding="utf-8")
     arguments = ["script.py", str(spares), json.dumps(victims)]
     command, variables = start_line(RANKS, arguments, False, recover=True)
     root = os.getcwd()
@@ -123,14 +123,14 @@ def job(folder, spares, victims, delays):
         until(
             lambda: process.poll() is not None or all((folder / f"{r}.step").exists() for r in trainers), 60
         )
-        pids = {rank: int((folder / f"{rank}.pid").read_text()) for rank in range(RANKS)}
+        pids = {rank: int((folder / f"{rank}.pid").read_text(encoding="utf-8")) for rank in range(RANKS)}
         for rank, delay in sorted(delays.items(), key=lambda item: item[1]):
             time.sleep(delay)
             os.kill(pids[rank], signal.SIGKILL)
         status = process.wait(60)
         until(lambda: not any(map(alive, pids.values())), 5)
     except BaseException:
-        print((folder / "output").read_text())
+        print((folder / "output").read_text(encoding="utf-8"))
         raise
     finally:
         if process.poll() is None:
@@ -140,9 +140,11 @@ def job(folder, spares, victims, delays):
             os.kill(pid, signal.SIGKILL)
         sweep_memory(start)
     files = {rank: folder / f"{rank}.json" for rank in range(RANKS)}
-    results = {rank: json.loads(file.read_text()) for rank, file in files.items() if file.exists()}
+    results = {
+        rank: json.loads(file.read_text(encoding="utf-8")) for rank, file in files.items() if file.exists()
+    }
     if set(results) != set(range(RANKS)) - set(victims):
-        print((folder / "output").read_text())
+        print((folder / "output").read_text(encoding="utf-8"))
     return status, results
 
 

@@ -50,7 +50,7 @@ WAIT_BUGS = {
 
 def error_of_rank_0(processes, *change: tuple[str, str]) -> str:
     processes.ranks(2, KILLED_SENDER.format(change=change), seconds=30, PYTHONPATH=str(ROOT))
-    return (processes.folder / "error").read_text()
+    return (processes.folder / "error").read_text(encoding="utf-8")
 
 
 def test_a_read_from_a_killed_rank_names_the_rank_waited_for(processes):
@@ -105,7 +105,8 @@ def test_run_ends_ranks_that_ignore_signals(processes):
 def test_run_passes_arguments_and_the_exit_status_through(processes):
     (processes.folder / "script.py").write_text(
         "import sys\nfrom backends.comm.mpi import MPIComm\ncomm = MPIComm()\n"
-        "sys.stdout.write(f'{comm.rank} {comm.size} {sys.argv[1:]}\\n')\nsys.exit(int(sys.argv[1]))\n"
+        "sys.stdout.write(f'{comm.rank} {comm.size} {sys.argv[1:]}\\n')\nsys.exit(int(sys.argv[1]))\n",
+        encoding="utf-8",
     )
     arguments = ["0", "-n", "5", "--lr=3", "--", "x"]
     job = processes.minigrad("run", "-n", "2", "script.py", *arguments)
@@ -116,7 +117,7 @@ def test_run_passes_arguments_and_the_exit_status_through(processes):
 
 def test_run_prints_the_line_for_a_host_file(processes):
     for name in ("hosts", "script.py"):
-        (processes.folder / name).write_text("")
+        (processes.folder / name).write_text("", encoding="utf-8")
     job = processes.minigrad("run", "-n", "4", "--hosts", "hosts", "script.py", "a b")
     assert job.status == 0, job.err
     assert job.out.startswith(str(find_mpiexec())) and " hosts " in job.out
@@ -125,9 +126,9 @@ def test_run_prints_the_line_for_a_host_file(processes):
 
 def test_run_passes_arguments_to_srun_and_its_status_through(processes):
     """Without SLURM_JOB_CPUS_PER_NODE the number of ranks is for srun to judge."""
-    (processes.folder / "script.py").write_text("")
+    (processes.folder / "script.py").write_text("", encoding="utf-8")
     srun = processes.folder / "srun"
-    srun.write_text("#!/bin/sh\necho srun: $@\nexit 5\n")
+    srun.write_text("#!/bin/sh\necho srun: $@\nexit 5\n", encoding="utf-8")
     srun.chmod(0o755)
     path = f"{processes.folder}:{os.environ['PATH']}"
     variables = {"SLURM_JOB_ID": "77", "SLURM_MPI_TYPE": "pmi2", "PATH": path}
@@ -166,7 +167,7 @@ def test_doctor_measures_the_link_between_two_processes(processes):
 def test_a_rank_that_exits_is_named_to_those_that_wait_for_it(processes, who, call):
     """With status 0 it is no error to mpiexec, and its MPI waits at its end for the others."""
     script = f"if comm.rank == {who}: sys.exit(0)\n{call}\n"
-    (processes.folder / "script.py").write_text(HELLO + script)
+    (processes.folder / "script.py").write_text(HELLO + script, encoding="utf-8")
     job = processes.minigrad("run", "-n", "3", "script.py")
     assert job.status == 1 and f"but rank {who}'s program is over" in job.err, job.err
 
@@ -175,6 +176,6 @@ def test_a_rank_may_be_done_before_the_others(processes):
     """What it has sent is still received."""
     script = "if comm.rank == 0: comm.send(np.ones(3), 1); comm.close(); sys.exit(0)\ntime.sleep(2.5)\n"
     script += "assert comm.rank != 1 or comm.recv(0).sum() == 3\n"
-    (processes.folder / "script.py").write_text(HELLO + script)
+    (processes.folder / "script.py").write_text(HELLO + script, encoding="utf-8")
     job = processes.minigrad("run", "-n", "2", "script.py")
     assert job.status == 0, job.err

@@ -20,12 +20,12 @@ WRONG = TOTAL.replace("return x +", "return x * (1 + comm.rank) +")
     ids=["right", "wrong", "deadlock"],
 )
 def test_ranks_as_processes(total, score, words, processes, toys):  # noqa: F811
-    (processes.folder / "mine.py").write_text(total + DOUBLE)
+    (processes.folder / "mine.py").write_text(total + DOUBLE, encoding="utf-8")
     job = processes.minigrad(
         *("grade", "a1", "--folder", str(toys), "--transport", "mpi", "--submission", "mine.py"),
         *("--json", "report.json"),
     )
     assert job.status == (score < 100), job.out + job.err
-    report = json.loads((processes.folder / "report.json").read_text())
+    report = json.loads((processes.folder / "report.json").read_text(encoding="utf-8"))
     assert report["score"] == score and report["transport"] == "mpi", report
     assert words in report["tasks"][0]["message"], report

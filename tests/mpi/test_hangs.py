@@ -43,14 +43,14 @@ PROGRAMS = {  # what each rank does, the rank that stops first, and what each ra
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_all_ranks_report_and_the_first_that_stopped_is_named(processes, kind):
     program, first, states = PROGRAMS[kind]
-    (processes.folder / "script.py").write_text(START.format(program=program))
+    (processes.folder / "script.py").write_text(START.format(program=program), encoding="utf-8")
     job = processes.minigrad("run", "-n", "3", "script.py", MINIGRAD_TIMEOUT="1.5")
     assert job.status == 1 and "Traceback" not in job.err, job.err
     for rank, words in states.items():
         assert re.search(rf"^  rank {rank} {words}$", job.err, re.MULTILINE), (words, job.err)
     assert f"\n  rank {first} stopped first; check that every rank makes the same calls and that " in job.err
     (file,) = re.findall(r"the stacks of all ranks are in (runs/\S+-stacks\.txt)$", job.err, re.MULTILINE)
-    stacks = (processes.folder / file).read_text()
+    stacks = (processes.folder / file).read_text(encoding="utf-8")
     parts = re.split(r"^rank (\d)\n", stacks, flags=re.MULTILINE)
     assert parts[1::2] == ["0", "1", "2"]
     for part in parts[2::2]:

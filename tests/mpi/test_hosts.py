@@ -71,7 +71,7 @@ def test_prove_across_two_hosts(processes, hosts):
     )
     assert job.status == 0, job.err
     assert "PROVED" in job.out
-    proof = json.loads((processes.folder / "proof.json").read_text())
+    proof = json.loads((processes.folder / "proof.json").read_text(encoding="utf-8"))
     assert proof["passed"] and proof["config"]["data"] == 4 and proof["config"]["transport"] == "mpi"
     # Rank 0's parameters go to the second host. No host can know the sum of the gradients before it
     # has had as many bytes of the other's as there are in one copy.
@@ -83,7 +83,7 @@ def test_prove_across_two_hosts(processes, hosts):
 
 @pytest.mark.parametrize("hosts", LINKS, indirect=True)
 def test_the_ranks_are_on_two_hosts_and_the_link_is_as_slow_as_asked(processes, hosts):
-    (processes.folder / "where.py").write_text(WHERE)
+    (processes.folder / "where.py").write_text(WHERE, encoding="utf-8")
     size = 2_000_000
     job, passed = run(processes, hosts, "where.py", str(size // 8))
     assert job.status == 0, job.err
@@ -105,7 +105,7 @@ def test_the_doctor_names_the_interface_and_points_out_the_slow_host(processes, 
         job = processes.run(command, environment(4), seconds=90)
     assert job.status == 0, job.err
     assert "eth0" in job.out and "slower than pairs like them" in job.out
-    pairs = json.loads((processes.folder / "links.json").read_text())["pairs"]
+    pairs = json.loads((processes.folder / "links.json").read_text(encoding="utf-8"))["pairs"]
     assert len(pairs) == 6 and all(pair["interfaces"] == ["eth0", "eth0"] for pair in pairs)
     assert all("host3" in pair["hosts"] for pair in pairs[:3]), pairs
     # Nothing passes faster than the link; half of each round trip does not cross the slow side of it.

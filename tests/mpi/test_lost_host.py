@@ -101,7 +101,7 @@ def test_three_hosts_reach_the_weights_of_four(processes, tmp_path):
         "--oversubscribe",
     ]
     subprocess.run(command, cwd=undisturbed, check=True, timeout=180, stdout=subprocess.DEVNULL)
-    assert len(json.loads((tmp_path / "resumed.json").read_text())["losses"]) == STEPS
+    assert len(json.loads((tmp_path / "resumed.json").read_text(encoding="utf-8"))["losses"]) == STEPS
     actual, expected = weights(tmp_path), weights(undisturbed)
     assert actual.keys() == expected.keys()
     for name, value in expected.items():

@@ -69,6 +69,6 @@ def test_data_by_model_is_proved_with_the_default_plan(pool):
 def test_prove_data_by_model(processes):
     job = processes.minigrad("prove", "--data", "2", "--model", "2", "--transport", "mpi", "--json", "p.json")
     assert job.status == 0, job.err
-    proof = json.loads((processes.folder / "p.json").read_text())
+    proof = json.loads((processes.folder / "p.json").read_text(encoding="utf-8"))
     assert "PROVED" in job.out and proof["passed"]
     assert proof["config"]["plan"] == {"7": "row", "9": "row"}

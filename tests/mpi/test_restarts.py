@@ -65,7 +65,7 @@ def killed_again_and_again(folder: Path, draw: random.Random) -> tuple[int, int,
     kills, before, start = 0, set[int](), time.time()
     command = [sys.executable, "-m", "backends", *TRAIN]
     command += ["--checkpoint", "kept", "--every", str(draw.choice([7, 50])), "--restarts", "20"]
-    with (folder / "errors").open("w") as errors, subprocess.Popen(
+    with (folder / "errors").open("w", encoding="utf-8") as errors, subprocess.Popen(
         command,
         cwd=folder,
         env=environment(2),
@@ -77,12 +77,12 @@ def killed_again_and_again(folder: Path, draw: random.Random) -> tuple[int, int,
         try:
             for _ in range(draw.randint(1, 3)):
                 while job.poll() is None and len(set(ranks_in(folder)) - before) < 2:
-                    assert time.time() - start < SECONDS, (folder / "errors").read_text()
+                    assert time.time() - start < SECONDS, (folder / "errors").read_text(encoding="utf-8")
                     time.sleep(0.02)
                 new = sorted(set(ranks_in(folder)) - before)
                 at_work, newest = draw.random() < 0.75, newest_in(folder / "kept")
                 while at_work and job.poll() is None and newest_in(folder / "kept") == newest:
-                    assert time.time() - start < SECONDS, (folder / "errors").read_text()
+                    assert time.time() - start < SECONDS, (folder / "errors").read_text(encoding="utf-8")
                     time.sleep(0.01)
                 time.sleep(draw.uniform(0, 0.3 if at_work else 1.0))
                 with suppress(ProcessLookupError, IndexError):
@@ -95,7 +95,7 @@ def killed_again_and_again(folder: Path, draw: random.Random) -> tuple[int, int,
                 os.kill(job.pid, signal.SIGTERM)
                 job.wait(20)
             sweep_memory(start)
-    return kills, status, (folder / "errors").read_text()
+    return kills, status, (folder / "errors").read_text(encoding="utf-8")
 
 
 @pytest.mark.timeout(120 + 2 * SECONDS * JOBS)

@@ -70,7 +70,9 @@ def job(processes, n, victim, settings, steps=60):
         status = process.wait(30)
         until(lambda: not any(alive(pid) for pid in pids), 5)
     files = {rank: processes.folder / f"{rank}.json" for rank in range(n)}
-    return status, {rank: json.loads(f.read_text()) for rank, f in files.items() if f.exists()}
+    return status, {
+        rank: json.loads(f.read_text(encoding="utf-8")) for rank, f in files.items() if f.exists()
+    }
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_the_others_finish_without_a_worker_that_was_killed(processes, servers, 
 def test_all_end_where_a_server_was_killed(processes, servers):
     status, report = job(processes, 2 + servers, 1 + servers, {"servers": servers})
     assert status != 0 and not report
-    errors = [file.read_text() for file in processes.folder.glob("*.error")]
+    errors = [file.read_text(encoding="utf-8") for file in processes.folder.glob("*.error")]
     assert errors and all(f"rank {1 + servers}, a server, has ended" in error for error in errors), errors
 
 
@@ -165,11 +167,14 @@ def test_a_training_survives_rank_0_and_one_that_is_stopped(tmp_path, monkeypatc
                 run.read(0.05)
         finally:
             finish(run, shared)
-        if any(json.loads(file.read_text()).get("lost") for file in folder.glob("runs/*/metrics.json")):
+        if any(
+            json.loads(file.read_text(encoding="utf-8")).get("lost")
+            for file in folder.glob("runs/*/metrics.json")
+        ):
             break
     assert run.status == 0 and not run.left, run.text
     (file,) = folder.glob("runs/*/metrics.json")
-    metrics = json.loads(file.read_text())
+    metrics = json.loads(file.read_text(encoding="utf-8"))
     assert metrics["finished"] and list(metrics["lost"]) == [str(rank)]
     assert metrics["lost"][str(rank)]["reason"] == reason
     assert (file.parent / "curves.png").exists() and f"worker {rank} left" in run.text

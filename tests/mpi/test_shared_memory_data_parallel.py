@@ -109,7 +109,7 @@ def test_ranks_on_two_hosts_are_refused(processes, tmp_path):
         if os.environ.get("MINIGRAD_REQUIRE_HOSTS"):
             pytest.fail(reason)
         pytest.skip(reason)
-    (processes.folder / "script.py").write_text(APART)
+    (processes.folder / "script.py").write_text(APART, encoding="utf-8")
     with Hosts(tmp_path, rate=10**9) as hosts:
         job = processes.run(hosts.mpiexec(2, "script.py"), environment(2), seconds=60)
     assert job.status == 0, job.err

@@ -40,7 +40,7 @@ def slurm(default, tmp_path_factory):
 @pytest.fixture
 def batch(slurm, tmp_path):
     """Runs a line as a batch script of two tasks: its status, and the lines it printed."""
-    (tmp_path / "who.py").write_text(WHO)
+    (tmp_path / "who.py").write_text(WHO, encoding="utf-8")
 
     def run(line):
         status, out = slurm.batch(line, tmp_path)
@@ -63,10 +63,10 @@ def test_run_starts_one_world(batch):
 
 def test_train_and_prove_start_one_world(batch, tmp_path):
     status, out = batch(f"{MINIGRAD} train --data 2 --epochs 1 --net mlp --json train.json")
-    assert status == 0 and '"ranks": 2' in (tmp_path / "train.json").read_text()
+    assert status == 0 and '"ranks": 2' in (tmp_path / "train.json").read_text(encoding="utf-8")
     assert out[0].startswith("in Slurm job ") and len(list((tmp_path / "runs").iterdir())) == 1
     status, out = batch(f"{MINIGRAD} prove --data 2 --net mlp --json proof.json")
-    assert status == 0 and '"data": 2' in (tmp_path / "proof.json").read_text()
+    assert status == 0 and '"data": 2' in (tmp_path / "proof.json").read_text(encoding="utf-8")
 
 
 def test_the_grader_and_the_lessons_run_in_a_job(batch):
@@ -128,7 +128,7 @@ def test_more_ranks_than_cpus_are_refused(batch):
 
 
 def test_salloc(slurm, tmp_path):
-    (tmp_path / "who.py").write_text(WHO)
+    (tmp_path / "who.py").write_text(WHO, encoding="utf-8")
     out = slurm.call("salloc", "-n", "2", *MINIGRAD.split(), "run", "-n", "2", "who.py", cwd=tmp_path)
     assert "rank 0 of 2" in out and "rank 1 of 2" in out
 

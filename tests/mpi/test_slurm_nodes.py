@@ -74,18 +74,18 @@ def test_a_job_that_must_end_goes_on_from_its_checkpoint_with_the_same_bits(node
     nodes.until(lambda: (tmp_path / "kept").is_dir() and any((tmp_path / "kept").glob("step-*")))
     nodes.call("scancel", "--batch", f"--signal={signal.SIGTERM.name}", job)
     output = tmp_path / f"minigrad-{job}.out"
-    nodes.until(lambda: "goes back into the queue" in output.read_text())
+    nodes.until(lambda: "goes back into the queue" in output.read_text(encoding="utf-8"))
     nodes.until(lambda: not state(nodes, job) and (tmp_path / "train.json").exists())
-    text = output.read_text()
+    text = output.read_text(encoding="utf-8")
     assert re.search(r"resumed from kept/step-\d+, at step \d+", text), text
-    resumed = json.loads((tmp_path / "train.json").read_text())
+    resumed = json.loads((tmp_path / "train.json").read_text(encoding="utf-8"))
     assert resumed["finished"] and resumed["ranks"] == 2
 
     other = tmp_path / "other"
     other.mkdir()
     line = [*MINIGRAD, *TRAIN[:5], "--data", "2", "--transport", "mpi", "--json", "train.json"]
     subprocess.run(line, cwd=other, check=True, timeout=120, stdout=subprocess.DEVNULL)
-    undisturbed = json.loads((other / "train.json").read_text())
+    undisturbed = json.loads((other / "train.json").read_text(encoding="utf-8"))
     assert resumed["losses"] == undisturbed["losses"]
     assert resumed["test_accuracies"] == undisturbed["test_accuracies"]
 

@@ -43,7 +43,9 @@ def test_a_job_is_refused_before_it_ends_in_a_bus_error(processes, options, free
 def test_files_of_the_user_do_not_hide_modules_of_the_commands(processes):
     """A backends.py or random.py in the folder changes neither a proof nor the doctor's report."""
     for name in ("backends.py", "random.py", "numpy.py"):
-        (processes.folder / name).write_text("raise SystemExit('the user's file was imported')")
+        (processes.folder / name).write_text(
+            "raise SystemExit('the user's file was imported')", encoding="utf-8"
+        )
     command = [str(Path(sys.executable).with_name("minigrad"))]
     job = processes.run([*command, *ARGUMENTS])
     assert job.status == 0 and "PROVED" in job.out, job.out + job.err
@@ -52,9 +54,9 @@ def test_files_of_the_user_do_not_hide_modules_of_the_commands(processes):
 
 
 def test_the_script_of_the_readme_runs_on_processes_as_on_threads(processes):
-    text = (Path(__file__).parents[2] / "README.md").read_text()
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"```python\n([^`]*run_on_ranks\(work.*?)```", text, re.DOTALL)
-    (processes.folder / "own.py").write_text(script)
+    (processes.folder / "own.py").write_text(script, encoding="utf-8")
     threads = processes.run([sys.executable, "own.py"])
     assert threads.status == 0 and threads.out.count("on 2 ranks: loss") == 3, threads.err
     job = processes.minigrad("run", "-n", "3", "own.py")
@@ -89,7 +91,7 @@ print("fine" if not own else f"rank {comm.rank} listens on {len(own)} ports")
 
 
 def test_ranks_of_one_machine_listen_on_no_port(processes):
-    (processes.folder / "script.py").write_text(LISTENING)
+    (processes.folder / "script.py").write_text(LISTENING, encoding="utf-8")
     job = processes.minigrad("run", "-n", "2", "script.py")
     assert job.status == 0 and job.out.count("fine") == 2, (job.out, job.err)
 

@@ -44,7 +44,7 @@ def test_the_trace_of_a_training_run_accounts_for_every_byte(processes):
         "train", "--net", "mlp", "--epochs", "1", "--batch", "500", "--data", "2", "--trace", "run.json"
     )
     assert job.status == 0, job.err
-    trace = json.loads((processes.folder / "run.json").read_text())
+    trace = json.loads((processes.folder / "run.json").read_text(encoding="utf-8"))
     moving = [e for e in trace["traceEvents"] if e["ph"] in "Xb"]
     sends = [e for e in moving if e["cat"] == "sent"]
     assert {e["tid"] for e in sends} >= {0, 1}

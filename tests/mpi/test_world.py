@@ -70,14 +70,14 @@ def test_a_process_that_is_alone_trains_nothing(processes, variables):
     ],
 )
 def test_no_command_goes_on_alone(processes, command, variables):
-    (processes.folder / "who.py").write_text(WHO)
+    (processes.folder / "who.py").write_text(WHO, encoding="utf-8")
     variables, word = ALONE[variables]
     refused(processes.minigrad(*command.split(), **variables), word)
 
 
 @pytest.mark.parametrize("variables", ["what minigrad started", "srun without PMI", "a rank without a size"])
 def test_a_script_that_is_alone_ends_where_it_takes_the_world(processes, variables):
-    (processes.folder / "who.py").write_text(WHO)
+    (processes.folder / "who.py").write_text(WHO, encoding="utf-8")
     variables, word = ALONE[variables]
     refused(processes.run([sys.executable, "-m", "mpi4py", "who.py"], variables), word)
 
@@ -102,7 +102,7 @@ def test_threads_by_each_rank_are_refused(processes):
 @pytest.fixture
 def job(processes):
     """Runs a command in a job of two CPUs, whose srun connects ranks by these plug-ins."""
-    (processes.folder / "who.py").write_text(WHO)
+    (processes.folder / "who.py").write_text(WHO, encoding="utf-8")
 
     def run(*command, plugins="none", **variables):
         put(processes.folder / "srun", SRUN)

@@ -110,5 +110,5 @@ def write_course(root: Path) -> Path:
         files |= {f"{here}/questions.py": QUESTIONS, f"{here}/answers.py": ANSWERS}
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+        (root / name).write_text(text, encoding="utf-8")
     return root

@@ -116,26 +116,28 @@ def test_a_broken_lesson_page_is_seen(course, recording, right, wrong):
 
 
 def test_the_picture_of_the_start_keeps_its_shape(site):
-    assert 'viewBox="0 0 60 20"' in (site / "assets" / "proof.svg").read_text()
-    assert 'width="60" height="20"' in (site / "index.html").read_text()
+    assert 'viewBox="0 0 60 20"' in (site / "assets" / "proof.svg").read_text(encoding="utf-8")
+    assert 'width="60" height="20"' in (site / "index.html").read_text(encoding="utf-8")
 
 
 def test_nothing_private_is_shown(site):
     """Answers only behind the questions, and no link to a file that is not part of the site."""
     names = [path.relative_to(site).as_posix() for path in site.rglob("*")]
     assert not [name for name in names if "answers" in name or "instructor" in name or "outside" in name]
-    page = (site / "lessons" / "index.html").read_text()
+    page = (site / "lessons" / "index.html").read_text(encoding="utf-8")
     assert "its answers" in page and "answers.html" not in page and "nothing.html" not in page
 
 
 def test_pages_of_files_that_are_named(site):
-    module = (site / "minigrad" / "one.html").read_text()
+    module = (site / "minigrad" / "one.html").read_text(encoding="utf-8")
     assert "rank 0 | 4.0\n" in re.sub(r"</?span[^>]*>", "", module), "an example keeps its lines"
     assert "times" in module and "The square of" in module and "Source of minigrad/one.py" in module
     assert (site / "tests" / "test_one.html").is_file(), "a law that a text names"
-    assert "Week one" in (site / "lessons" / "teaching" / "syllabus.html").read_text()
-    assert "../../explorables/allreduce.html" in (site / "lessons" / "05_second" / "lesson.html").read_text()
-    index = (site / "assets" / "search.js").read_text().partition(" = ")[2].rstrip(";\n")
+    assert "Week one" in (site / "lessons" / "teaching" / "syllabus.html").read_text(encoding="utf-8")
+    assert "../../explorables/allreduce.html" in (site / "lessons" / "05_second" / "lesson.html").read_text(
+        encoding="utf-8"
+    )
+    index = (site / "assets" / "search.js").read_text(encoding="utf-8").partition(" = ")[2].rstrip(";\n")
     assert any(
         url == "minigrad/one.html#square" and "square of" in text for url, *_, text in json.loads(index)
     )
@@ -144,23 +146,25 @@ def test_pages_of_files_that_are_named(site):
 def test_a_lesson_runs_again_only_when_its_sources_change(course, recording, tmp_path):
     lesson = tmp_path / "01_first" / "lesson.py"
     lesson.parent.mkdir()
-    (lesson.parent / "helper.py").write_text("NUMBER = 1\n")
-    lesson.write_text((course / "lessons" / "01_first" / "lesson.py").read_text())
+    (lesson.parent / "helper.py").write_text("NUMBER = 1\n", encoding="utf-8")
+    lesson.write_text(
+        (course / "lessons" / "01_first" / "lesson.py").read_text(encoding="utf-8"), encoding="utf-8"
+    )
     records = tmp_path / "records"
     first = Recording.load(lesson, records)
     assert Recording.load(lesson, records) == first
-    (lesson.parent / "helper.py").write_text("NUMBER = 22\n")
+    (lesson.parent / "helper.py").write_text("NUMBER = 22\n", encoding="utf-8")
     assert "first 22" in Recording.load(lesson, records).outputs[0].printed
-    lesson.write_text("# %%\nraise ValueError('the reason')\n")
+    lesson.write_text("# %%\nraise ValueError('the reason')\n", encoding="utf-8")
     with pytest.raises(RuntimeError, match="the reason; run it with"):
         Recording.load(lesson, records)
 
 
 def test_a_folder_with_other_files_is_refused(course, tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "mine.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(ValueError, match="holds no site"):
         build(tmp_path, course / "records", lambda step: None, course, explorables)
-    assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert (tmp_path / "mine.txt").read_text(encoding="utf-8") == "mine"
 
 
 def test_a_notebook_has_the_cells_of_the_lesson_and_runs(course, tmp_path):
@@ -172,7 +176,9 @@ def test_a_notebook_has_the_cells_of_the_lesson_and_runs(course, tmp_path):
     assert opening["source"][0] == "# Lesson 01. First: one number\n" and opening["cell_type"] == "markdown"
     assert len({cell["id"] for cell in whole["cells"]}) == len(whole["cells"])
     cells = ["".join(cell["source"]) for cell in whole["cells"] if cell["cell_type"] == "code"]
-    assert cells[1:] == [cell.text.rstrip() for cell in read_cells(file.read_text()) if not cell.prose]
+    assert cells[1:] == [
+        cell.text.rstrip() for cell in read_cells(file.read_text(encoding="utf-8")) if not cell.prose
+    ]
     (tmp_path / "empty").mkdir()
     runs_cell_by_cell(text, tmp_path / "empty")
     assert (tmp_path / "empty" / "runs" / "lessons" / "01_first" / "line.png").is_file()

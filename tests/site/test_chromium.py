@@ -69,9 +69,9 @@ def test_a_planted_fault_is_seen(site, chromium, tmp_path, words):
     copy = tmp_path.resolve() / "site"
     shutil.copytree(site, copy)
     file, (old, new) = copy / LESSON, PLANTED[words]
-    text = file.read_text()
+    text = file.read_text(encoding="utf-8")
     assert old in text
-    file.write_text(text.replace(old, new, 1))
+    file.write_text(text.replace(old, new, 1), encoding="utf-8")
     assert any(words in fault for fault in faults(file, copy) + visit(chromium, file))
 
 

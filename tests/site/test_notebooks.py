@@ -50,7 +50,7 @@ def test_the_notebook_of_a_copy_uses_the_helper_files_of_the_copy(tmp_path, monk
     for file in CHEAP.parent.glob("*.py"):
         (copy / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
     (copy / "lesson.py").write_text(
-        '"""Lesson 11. Mine."""\n# %%\nimport drawings\nprint(drawings.__file__)\n'
+        '"""Lesson 11. Mine."""\n# %%\nimport drawings\nprint(drawings.__file__)\n', encoding="utf-8"
     )
     monkeypatch.chdir(tmp_path / "course")
     lesson = commands.Lesson.read(commands.own_copy(CHEAP))

@@ -29,8 +29,8 @@ def package(tmp_path, monkeypatch):
     library, lesson = tmp_path / "library", tmp_path / "01_first" / "lesson.py"
     library.mkdir()
     lesson.parent.mkdir()
-    (library / "loop.py").write_text("def double(x):\n    return 2 * x\n")
-    lesson.write_text("# %%\nprint(1)\n")
+    (library / "loop.py").write_text("def double(x):\n    return 2 * x\n", encoding="utf-8")
+    lesson.write_text("# %%\nprint(1)\n", encoding="utf-8")
     return library, lesson
 
 
@@ -47,10 +47,10 @@ def names_the_sources_alone(module: ModuleType, library: Path, lesson: Path) -> 
             (folder / "__pycache__" / file).write_bytes(b"compiled")
     assert digest() == name, "what Python and Numba compile changes the name"
     for file in (library / "loop.py", lesson):
-        text = file.read_text()
-        file.write_text(text + "# more\n")
+        text = file.read_text(encoding="utf-8")
+        file.write_text(text + "# more\n", encoding="utf-8")
         assert digest() != name, f"another {file.name} has the same name"
-        file.write_text(text)
+        file.write_text(text, encoding="utf-8")
     assert digest() == name
 
 
@@ -87,7 +87,7 @@ def test_a_library_that_was_run_has_the_digest_of_one_that_was_not(tmp_path):
 
 def test_a_record_is_whole_or_not_there(package, tmp_path):
     _, lesson = package
-    lesson.write_text("# %%\nprint('first')\n# %%\nraise ValueError('the reason')\n")
+    lesson.write_text("# %%\nprint('first')\n# %%\nraise ValueError('the reason')\n", encoding="utf-8")
     for _ in range(2):
         with pytest.raises(RuntimeError, match=r"lesson 01 failed: .*the reason; run it with minigrad"):
             recording.Recording.load(lesson, tmp_path / "records")
@@ -101,7 +101,7 @@ def gallery(root: Path, text: str) -> None:
     (root / "tests" / "bugs").mkdir(parents=True, exist_ok=True)
     for package in (root / "tests", root / "tests" / "bugs"):
         (package / "__init__.py").touch()
-    (root / "tests" / "bugs" / "gallery.py").write_text(text)
+    (root / "tests" / "bugs" / "gallery.py").write_text(text, encoding="utf-8")
 
 
 def are_recorded_where_they_are_caught(module: ModuleType, root: Path) -> None:

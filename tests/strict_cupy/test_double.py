@@ -94,9 +94,9 @@ def with_bug(folder: Path, file: str, line: str, other: str) -> Path:
     """A copy of the double in ``folder`` with one text of ``file`` replaced."""
     shutil.copytree(DOUBLE / "cupy", folder / "cupy", ignore=shutil.ignore_patterns("__pycache__"))
     path = folder / "cupy" / file
-    source = path.read_text()
+    source = path.read_text(encoding="utf-8")
     assert source.count(line) == 1, f"{file} has {source.count(line)} times {line!r}"
-    path.write_text(source.replace(line, other))
+    path.write_text(source.replace(line, other), encoding="utf-8")
     return folder
 
 

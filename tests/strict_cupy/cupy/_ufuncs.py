@@ -9,7 +9,7 @@ from . import _array, _counts, _indexing, _memory, _products
 from ._capture import kernel
 from ._counts import note
 
-NAMES = frozenset(Path(__file__).with_name("names.txt").read_text().split())
+NAMES = frozenset(Path(__file__).with_name("names.txt").read_text(encoding="utf-8").split())
 """The names that CuPy 14.2 has."""
 
 
