@@ -64,7 +64,9 @@ def main() -> None:
     for size in sizes:
         for library in libraries:
             line = [sys.executable, __file__, "--only", arguments.only, "--batches", str(size)]
-            run = subprocess.run([*line, "--measure", library], stdout=subprocess.PIPE, check=True, text=True)
+            run = subprocess.run(
+                [*line, "--measure", library], stdout=subprocess.PIPE, check=True, encoding="utf-8"
+            )
             before, after = json.loads(run.stdout)
             print(
                 f"{arguments.only} batch {size:5}, {library:8}: {after:6.0f} MB, {before:.0f} before",

@@ -8,7 +8,7 @@ from functools import cache, reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
+    from importlib.metadata import EntryPoint, EntryPoints
 
 T = TypeVar("T")
 
@@ -62,15 +62,22 @@ def load(kind: str, name: str, group: str) -> Any:
         raise RuntimeError(f"{declared} twice, as {origins(name, group)}; uninstall or rename one of them")
     (point,) = points.values()
     try:
-        first, *others = point.attr.split(".")
-        # As an import statement does it, so that a test's copy of the modules finds its own.
-        module = __import__(point.module, fromlist=[first])
-        return reduce(getattr, others, getattr(module, first))
+        return object_of(point)
     except (Exception, SystemExit) as error:  # importing a plug-in may run anything
         raise RuntimeError(
             f"{declared} as {origins(name, group)}, which cannot be loaded: {type(error).__name__}: {error}; "
             f"install what it needs, or choose another {kind}"
         ) from error
+
+
+def object_of(point: EntryPoint) -> Any:
+    """The object that an entry point refers to.
+
+    Its module is imported as by an import statement, so that a test's copy of the modules finds its own.
+    """
+    first, *others = point.attr.split(".")
+    module = __import__(point.module, fromlist=[first])
+    return reduce(getattr, others, getattr(module, first))
 
 
 def origins(name: str, group: str) -> str:

@@ -31,5 +31,5 @@ def check_on_double(file: str, config: pytest.Config) -> None:
     environment = os.environ | {"PYTHONPATH": str(DOUBLE), "PYTHONDONTWRITEBYTECODE": "1"}
     if not lane:  # .ci/run draws more there
         environment["HYPOTHESIS_PROFILE"] = "short"
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    run = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", timeout=300)
     assert run.returncode == 0 and " passed" in run.stdout, run.stdout + run.stderr

@@ -60,7 +60,7 @@ def launches(*nets: str) -> dict[str, dict[str, int]]:
         env=environment,
         cwd=ROOT,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=300,
     )
     if run.returncode:

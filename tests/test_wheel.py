@@ -37,7 +37,7 @@ def build(folder: Path, old: str = "", new: str = "") -> ZipFile:
     assert old in settings
     (source / "pyproject.toml").write_text(settings.replace(old, new), encoding="utf-8")
     command = [sys.executable, "-c", BUILD, str(folder)]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=source, capture_output=True, encoding="utf-8", timeout=120)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr, done.stderr
     (wheel,) = folder.glob("*.whl")
@@ -157,7 +157,7 @@ class Installed:
         line = [sys.executable, "-m", "backends", *arguments]
         variables = {**os.environ, **self.variables}
         done = subprocess.run(
-            line, cwd=self.here / folder, env=variables, capture_output=True, text=True, timeout=240
+            line, cwd=self.here / folder, env=variables, capture_output=True, encoding="utf-8", timeout=240
         )
         assert done.returncode == status, done
         return done.stdout

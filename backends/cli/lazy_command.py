@@ -27,10 +27,11 @@ class LazyCommand(TyperCommand):
     @cached_property
     def loaded(self) -> Any:
         """The command itself; raises ValueError for an environment variable with an unknown value."""
-        from minigrad.environment import check_variables  # loads NumPy
+        from minigrad.environment import check_variables  # these load NumPy
+        from minigrad.lookup import object_of
 
         check_variables()
-        app = self.entry.load()
+        app = object_of(self.entry)
         if not isinstance(app, typer.Typer):
             function, app = app, typer.Typer(add_completion=False)
             app.command()(function)

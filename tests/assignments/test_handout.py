@@ -259,7 +259,7 @@ def run(tree):
     def run(*line):
         command, paths = [sys.executable, "-m", "backends", *line], f"{tree}{os.pathsep}{tree / 'lessons'}"
         env = {**os.environ, "PYTHONPATH": paths}
-        return subprocess.run(command, cwd=tree, env=env, capture_output=True, text=True, timeout=200)
+        return subprocess.run(command, cwd=tree, env=env, capture_output=True, encoding="utf-8", timeout=200)
 
     return run
 

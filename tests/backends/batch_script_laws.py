@@ -49,7 +49,7 @@ def the_script_asks_for_what_it_was_given(script: BatchScript) -> None:
     missing = {name: value for name, value in expected.items() if values.get(name) != value}
     assert not missing, f"the script asks for {values}, not for {missing}"
     assert again or "--signal" not in values
-    assert subprocess.run(["bash", "-n"], input=text, text=True).returncode == 0, text
+    assert subprocess.run(["bash", "-n"], input=text, encoding="utf-8").returncode == 0, text
     (line,) = re.findall(r"^(?:exec )?(minigrad .*?)(?: \"\$\{resume\[@\]\}\" &)?$", text, re.MULTILINE)
     assert shlex.split(line) == ["minigrad", *script.words], f"the command is {line}"
 

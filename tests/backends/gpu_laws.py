@@ -15,10 +15,12 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import typer
 from rich.console import Console
 
 from backends.cli import training
-from backends.cli.main import command
+from backends.cli.commands import prove
+from backends.cli.commands import train as train_command
 from backends.cli.proof import Proof
 from backends.cli.training import Training
 from backends.comm import allreduce, broadcast, gather, run_ranks
@@ -139,17 +141,16 @@ def launches() -> Iterator[None]:
 def minigrad(*arguments: str) -> dict[str, Any]:
     """What the command writes with ``--json``, in an empty folder; raises where its status is not 0."""
     with TemporaryDirectory() as folder:
-        here, argv = os.getcwd(), sys.argv
-        sys.argv = ["minigrad", *arguments, "--json", f"{folder}/results.json"]
+        here, (name, *words) = os.getcwd(), arguments
+        app = {"train": train_command.app, "prove": prove.app}[name]
         os.chdir(folder)
         try:
             with open(os.devnull, "w", encoding="utf-8") as output, redirected(output):
-                command()
+                typer.main.get_command(app).main([*words, "--json", "results.json"], standalone_mode=False)
         except SystemExit as end:
             assert not end.code, f"minigrad {' '.join(arguments)} has status {end.code}"
         finally:
             os.chdir(here)
-            sys.argv = argv
         return json.loads(Path(folder, "results.json").read_text(encoding="utf-8"))
 
 

@@ -597,7 +597,9 @@ def test_the_list_of_commands_needs_neither_numpy_nor_the_commands():
         "atexit.register(lambda: print(sorted({'numpy', 'backends.cli.commands.train'} & {*sys.modules})));"
         "command()"
     )
-    ran = subprocess.run([sys.executable, "-c", code], timeout=60, capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], timeout=60, capture_output=True, encoding="utf-8", check=True
+    )
     *table, last = ran.stdout.splitlines()
     assert last == "[]", last
     for name, command in typer.main.get_command(main.app).commands.items():  # pyright: ignore

@@ -18,14 +18,14 @@ AT_ENTRY = (
 
 def test_nothing_heavy_is_imported_before_signals_are_guarded():
     """A signal in an import of NumPy would end in a traceback."""
-    done = subprocess.run([sys.executable, "-c", AT_ENTRY], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", AT_ENTRY], capture_output=True, encoding="utf-8", check=True)
     assert done.stdout == "[]\n", done
 
 
 def test_the_version_needs_none_of_the_other_commands(minigrad):
     script = "import sys; sys.argv = ['minigrad', '--version']; import backends.__main__ as m; m.main(); "
     done = subprocess.run(
-        [sys.executable, "-c", script + AT_ENTRY], capture_output=True, text=True, check=True
+        [sys.executable, "-c", script + AT_ENTRY], capture_output=True, encoding="utf-8", check=True
     )
     version, modules = done.stdout.splitlines()
     assert version.startswith("minigrad ") and modules == "[]"
@@ -52,7 +52,7 @@ def test_figures_that_cannot_be_written_are_printed(minigrad, monkeypatch):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
 def test_an_output_that_cannot_be_written_is_named():
     with open("/dev/full", "w", encoding="utf-8") as output:
-        done = subprocess.run([*COMMAND, "lesson"], stdout=output, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run([*COMMAND, "lesson"], stdout=output, stderr=subprocess.PIPE, encoding="utf-8")
     assert done.returncode == 1
     assert done.stderr.startswith("minigrad: cannot write what the command prints: No space left on device")
 
@@ -71,7 +71,7 @@ def test_a_job_whose_reader_has_left_goes_on(tmp_path):
         "sys.exit(supervise([sys.executable, '-c', 'for i in range(20000): print(i)'], {}))"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8"
     ) as job:
         assert job.stdout is not None and job.stderr is not None
         assert job.stdout.readline() == "0\n"

@@ -145,7 +145,7 @@ def test_it_stands_in_a_stack(tmp_path, transport, shape):
     axes = zip(("--data", "--pipe", "--model"), shape.split(" x "), strict=False)
     grid = [*(word for axis in axes for word in axis), "--strategy", "grouped", "--transport", transport]
     command = [sys.executable, "-m", "backends", "prove", "--net", "mlp", *grid, "--json", "proof.json"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=120)
     assert ended.returncode == 0 and f"grouped 1f1b pipelines on {shape} ranks" in ended.stdout, ended.stderr
     assert json.loads((tmp_path / "proof.json").read_text(encoding="utf-8"))["max_rel_error"] <= 2e-15
 

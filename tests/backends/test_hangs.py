@@ -61,7 +61,9 @@ def test_a_rank_that_never_ends_does_not_keep_the_process(tmp_path):
     (tmp_path / "own.py").write_text(script, encoding="utf-8")
     variables = {**os.environ, "MINIGRAD_TIMEOUT": "0.2"}
     command = [sys.executable, "own.py"]
-    ended = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=100)
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=variables, capture_output=True, encoding="utf-8", timeout=100
+    )
     assert ended.returncode == 1
     assert "rank 0 does not wait: it is at own.py:4, in work" in ended.stderr
     assert "rank 0 stopped first" in ended.stderr and "rank 1 waits, since" in ended.stderr

@@ -523,12 +523,14 @@ def a_folder_has_one_writer() -> None:
 
         def writes(comm: ThreadComm) -> None:
             files = Checkpoints(folder, comm)
-            other = subprocess.run(command, input="", capture_output=True, text=True)
+            other = subprocess.run(command, input="", capture_output=True, encoding="utf-8")
             assert other.returncode, "the folder is in use, and another process may write into it, too"
             files.close()
 
         alone(writes)
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
+        ) as other:
             assert other.stdout is not None and other.stdout.readline() == "locked\n"
             try:
                 alone(lambda comm: Checkpoints(folder, comm))

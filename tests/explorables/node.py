@@ -29,7 +29,7 @@ def run(script: str, data: Any, folder: Path = FOLDER) -> Any:
         [str(NODE), "--input-type=module", "--eval", text],
         input=json.dumps(data),
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=300,
     )
     if done.returncode:

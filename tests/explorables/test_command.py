@@ -39,7 +39,7 @@ def pasted(command, folder):
         cwd=folder,
         env=environment,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=120,
     )
 

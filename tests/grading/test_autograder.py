@@ -46,7 +46,7 @@ def test_the_wheel_is_one_that_pip_takes(content, tmp_path):
     (file,) = content[0].glob("*.whl")
     if find_spec("pip"):
         line = ["install", "--no-deps", "--no-index", "--target", str(tmp_path / "there"), str(file)]
-        done = subprocess.run([sys.executable, "-m", "pip", *line], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-m", "pip", *line], capture_output=True, encoding="utf-8")
         assert done.returncode == 0, done.stderr
     with ZipFile(file) as archive:
         names = archive.namelist()

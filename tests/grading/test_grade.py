@@ -258,7 +258,7 @@ def test_without_hypothesis_it_says_how_to_get_it():
         "import sys\nsys.modules['hypothesis'] = None\nsys.argv = ['minigrad', 'grade', 'a1']\n"
         "from backends.__main__ import main\nmain()"
     )
-    process = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    process = subprocess.run([sys.executable, "-c", text], capture_output=True, encoding="utf-8")
     assert process.returncode == 1
     assert "needs Hypothesis" in process.stderr and "pip install hypothesis" in process.stderr
 

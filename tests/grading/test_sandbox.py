@@ -120,13 +120,17 @@ def attempts(tmp_path):
 
     def attempts(without="", before=()):
         command = [*before, *ISOLATED, PROGRAM, worker_paths(), str(victim.pid), without, str(mine)]
-        process = subprocess.run(command, cwd=tmp_path / "work", capture_output=True, text=True, timeout=60)
+        process = subprocess.run(
+            command, cwd=tmp_path / "work", capture_output=True, encoding="utf-8", timeout=60
+        )
         assert process.returncode == 0, process.stderr
         active, done = json.loads(process.stdout)
         return active, {*done}
 
     yield attempts
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(victim.pid)], capture_output=True, text=True)
+    state = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(victim.pid)], capture_output=True, encoding="utf-8"
+    )
     victim.kill()
     victim.wait()
     assert mine.read_text(encoding="utf-8") == "kept" and state.stdout.strip()[:1] in ("S", "R")

@@ -123,7 +123,7 @@ def outcome(case: str, *change: tuple[str, str], seconds: float = 20) -> tuple[i
     )
     environment = {"PYTHONPATH": str(Path(__file__).parents[2]), "PATH": ""}
     process = subprocess.Popen(
-        [sys.executable, "-c", script], env=environment, stdout=-1, stderr=-1, text=True
+        [sys.executable, "-c", script], env=environment, stdout=-1, stderr=-1, encoding="utf-8"
     )
     try:
         out, _ = process.communicate(timeout=60)

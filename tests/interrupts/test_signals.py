@@ -101,7 +101,7 @@ def status(folder: Path, number: int, code: str, *change: tuple[str, str]) -> tu
         ],
         env={"PYTHONPATH": f"{ROOT}:{folder}", "PATH": ""},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=60,
     )
     return run.returncode, run.stderr
@@ -135,7 +135,7 @@ def ends_with_its_cursor(*change: tuple[str, str]) -> bool:
         [sys.executable, "-c", BAR.format(change=change)],
         env={"PYTHONPATH": str(ROOT), "PATH": "", "TERM": "xterm"},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=60,
     )
     assert "\x1b[?25l" in run.stdout, run

@@ -112,7 +112,7 @@ def test_a_lesson_fails_with_a_broken_library(name, tmp_path):
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path), "MPLBACKEND": "Agg"},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=SECONDS,
     )
     assert actual.returncode == 1, actual.stdout + actual.stderr

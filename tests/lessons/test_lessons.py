@@ -31,7 +31,7 @@ def run_lesson(lesson, folder):
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "MPLBACKEND": "Agg"},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=4 * SECONDS,
         preexec_fn=partial(resource.setrlimit, resource.RLIMIT_CPU, (SECONDS, SECONDS)),
     )

@@ -35,7 +35,7 @@ def test_training_does_not_fault_its_pages_in_again_at_every_step(threads, eleme
         "if not ranks: rounds()\n"
         "print(minigrad.keep_freed_memory(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)\n"
     )
-    done = subprocess.run([sys.executable, "-c", count], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", count], capture_output=True, encoding="utf-8", check=True)
     works, faults = done.stdout.split()
     if works != "True":
         pytest.skip("this C library has no mallopt")

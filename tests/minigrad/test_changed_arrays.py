@@ -160,7 +160,7 @@ def test_what_is_no_check_is_refused(value, monkeypatch):
 def test_the_command_refuses_it_in_one_line(tmp_path):
     command = [sys.executable, "-m", "backends", "train", "--epochs", "1"]
     env = {**os.environ, "MINIGRAD_CHECK": "xyz"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    done = subprocess.run(command, env=env, capture_output=True, encoding="utf-8", timeout=120, cwd=tmp_path)
     assert done.returncode != 0
     (line,) = done.stderr.splitlines()
     assert "MINIGRAD_CHECK takes 'arrays', 'messages', 'all', got 'xyz'; unset it" in line

@@ -132,7 +132,7 @@ def test_processes_that_compile_at_the_same_time_share_a_folder(tmp_path):
 
     def start(dtypes):
         command = [sys.executable, "-c", PROGRAM, dtypes]
-        return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, encoding="utf-8")
 
     first, second = start("fd"), start("df")
     single, double = first.communicate(timeout=120)[0].split()
@@ -161,7 +161,7 @@ print("numba" in sys.modules)
 
 def test_networks_without_normalisation_do_not_import_numba():
     """It takes 60 MB, which training them should not."""
-    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, encoding="utf-8", timeout=120)
     assert done.stdout.split() == ["False"], done.stderr
 
 

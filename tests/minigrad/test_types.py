@@ -47,7 +47,7 @@ def test_a_user_of_the_packages_in_any_folder_sees_their_types(tmp_path):
     (tmp_path / "right.py").write_text(RIGHT, encoding="utf-8")
     (tmp_path / "wrong.py").write_text(WRONG, encoding="utf-8")
     command = [str(Path(sys.executable).parent / "pyright"), "--pythonpath", sys.executable, "--outputjson"]
-    run = subprocess.run([*command, "."], cwd=tmp_path, capture_output=True, text=True, timeout=250)
+    run = subprocess.run([*command, "."], cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=250)
     diagnostics = json.loads(run.stdout)["generalDiagnostics"]
     lines = [
         (Path(d["file"]).name, d["range"]["start"]["line"] + 1)

@@ -191,7 +191,7 @@ class Slurm:
             env={**os.environ, **self.variables},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
+            encoding="utf-8",
             timeout=SECONDS,
         ).stdout
 

@@ -84,7 +84,7 @@ def test_ranks_end_with_the_process_of_the_tests(tmp_path):
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(tmp_path)},  # for nobody removes the pool's folder
         stdout=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
         timeout=60,
     )
     pids = [int(pid) for pid in run.stdout.split()]

@@ -29,7 +29,7 @@ def runs_cell_by_cell(text: str, folder: Path, variables: dict[str, str] | None 
         cwd=folder,
         env={**os.environ, **(variables or {})},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=240,
     )
     assert done.returncode == 0, done.stderr

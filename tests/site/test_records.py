@@ -158,7 +158,7 @@ def test_what_laws_print_does_not_reach_the_lines_of_the_gallery():
         "print('a law prints')\nos.system('echo its process prints')\n"
         "gallery.main(lines, {'masks': in_masks.BUGS[:2]})\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, encoding="utf-8")
     assert done.returncode == 0 and "process prints" in done.stderr, done
     first, second = map(json.loads, done.stdout.splitlines())
     assert (first["number"], second["number"], second["of"], second["part"]) == (1, 2, 2, "masks")

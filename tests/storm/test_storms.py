@@ -51,7 +51,7 @@ def test_another_process_gives_the_same_trace():
     code = "from backends.storm import Storm; print(Storm.of(97).run().trace, end='')"
     env = {**os.environ, "PYTHONHASHSEED": "5"}
     command = [sys.executable, "-c", code]
-    other = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100)
+    other = subprocess.run(command, env=env, capture_output=True, encoding="utf-8", timeout=100)
     assert other.stdout == Storm.of(97).run().trace, other.stderr
 
 

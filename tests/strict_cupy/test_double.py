@@ -56,7 +56,7 @@ def run(folder: Path | None, script: str, *args: str, **variables: str) -> str:
         [sys.executable, "-P", str(DOUBLE / script), *args],
         env=env,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=240,
     )
     assert result.returncode == 0, result.stderr
