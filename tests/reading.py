@@ -16,6 +16,12 @@ ROOT = Path(__file__).parents[1]
 # Each subject by the first of these files that exists, of today's name and of earlier ones.
 SUBJECTS = {
     "naive data parallelism": ["backends/data_parallel/naive.py"],
+    "naive ZeRO": ["backends/data_parallel/zero/naive.py"],
+    "naive parameter server": ["backends/data_parallel/parameter_server/naive.py"],
+    "naive compression": ["backends/data_parallel/compression/naive.py"],
+    "naive spatial convolution": ["backends/model_parallel/spatial/naive.py"],
+    "naive pipeline": ["backends/pipeline/naive.py"],
+    "naive checkpoint": ["backends/checkpoint/naive.py"],
     "data parallelism": ["backends/data_parallel/data_parallel.py", "backends/data_parallel/replicated.py"],
     "bucketed": ["backends/data_parallel/bucketed.py"],
     "sharded (ZeRO)": ["backends/data_parallel/zero/sharded.py", "backends/data_parallel/sharded.py"],

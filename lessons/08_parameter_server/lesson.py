@@ -47,6 +47,7 @@ FIGURES = start_lesson("08_parameter_server")
 # goes on. In the meantime other workers push: when a gradient arrives, the parameters it was computed with
 # may have been updated. The *staleness* tau of a gradient is the number of updates in between.
 #
+# `backends/data_parallel/parameter_server/naive.py` is such a server in 65 lines: read that file first.
 # We run the library's `ParameterServer` on a virtual clock, on which a gradient takes the given `seconds`,
 # and record what the first server does: when it applies which worker's gradient, of what staleness.
 # ([watched.py](watched.py) has the training loop and the few lines that record.)

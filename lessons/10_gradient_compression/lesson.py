@@ -61,6 +61,8 @@ N = sum(math.prod(shape) for shape in SHAPES)
 #     sent = v where |v| > threshold, else 0
 #     e    = v - sent
 #
+# `backends/data_parallel/compression/naive.py` does so with the largest entries: read that file first.
+#
 # Then nothing is lost: an entry that is small but has the same sign in every step grows until it is sent.
 # Entries are not rounded, so sent + e is v, to the last bit. We record 20 steps on all ranks, and compute
 # them again with the three lines above.

@@ -68,7 +68,8 @@ save(drawings.halo(digit, bounds, needs), FIGURES / "halo.png")
 # parallelism", arXiv:1903.06681.
 #
 # ## 2. How wide is the halo?
-# (`layers.py` in `backends/model_parallel/spatial` has the layers, `halo.py` their messages.)
+# (`naive.py` in `backends/model_parallel/spatial` has a convolution of rows with its messages: read that file
+# first. `layers.py` has all layers, `halo.py` their messages.)
 #
 # Output row o uses the input rows from o s - p to o s - p + k - 1 (kernel k, stride s, padding p). The rank
 # that has input row o s computes it. So a rank needs max(0, p) rows before its own, and max(0, k - s - p)

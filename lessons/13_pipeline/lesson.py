@@ -108,6 +108,8 @@ save(drawings.on_one_clock(traces, "Three samples, three stages"), FIGURES / "sl
 # change. To wait until the pipeline is empty before the weights change is called a *flush*. The time that a
 # rank waits is called the *bubble*.
 #
+# `backends/pipeline/naive.py` is GPipe in 65 lines, which train like one machine: read that file first.
+#
 # From here on the network has 16 layers, and a rank's layers take 1 s for forward, 1 s for the gradient of
 # their input, and 1 s for the gradients of their weights. `run` (in one_step.py) takes a real step, with
 # messages and gradients, and asserts two things of every run in this lesson: each instruction starts when the

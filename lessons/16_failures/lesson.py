@@ -43,6 +43,8 @@ FIGURES = start_lesson("16_failures")
 # seconds later, in blocks, in any order. If the power fails in between, a part is there. This is a *torn
 # write*. Here a rank's file of a checkpoint, in the format safetensors: 8 bytes say how long the header is,
 # the header says which numbers stand where, and then come the numbers. The last 20 bytes get lost.
+#
+# (`backends/checkpoint/naive.py` saves the parts of all ranks in 20 lines: read that file first.)
 
 # %%
 print("1. A torn write")

@@ -191,7 +191,7 @@ SEARCH_BUGS = {
     "does not shrink": ("*([Phase.shrink] if shrink else [])", ""),
     "tells what follows": ("if not is_consequence(item[1])", ""),
     "tells the last error": ("causes[0] if", "causes[-1] if"),
-    "tells the cause of a Wrong": ("if wrong is not None:", "if False:"),
+    "tells the cause of a Wrong": ("if report is not None:", "if False:"),
     "lets SystemExit through": (
         "except BaseException as error:  # SystemExit",
         "except Exception as error:  #",

@@ -162,9 +162,9 @@ def is_consequence(error: BaseException) -> bool:
 def describe_failure(error: BaseException, rank: int | None = None, file: str | None = None) -> str:
     """A rank's error in words, with its last line in ``file``; a Wrong or a Deadlock by its text alone."""
     causes = causes_of(error)
-    told = next((cause for cause in causes if isinstance(cause, Wrong | Deadlock)), None)
-    if told is not None:
-        return shorten(str(told))
+    report = next((cause for cause in causes if isinstance(cause, Wrong | Deadlock)), None)
+    if report is not None:
+        return shorten(str(report))
     cause = causes[-1]
     message = cause.msg if isinstance(cause, SyntaxError) else cause  # its text names the file, too
     text = f"{type(cause).__name__}: {message}".rstrip(": ")

@@ -1,0 +1,64 @@
+"""A pipeline as on the slide: all micro-batches go forward, then all go back (GPipe).
+
+Lecture section: pipelining. Lesson: 13_pipeline. ``pipeline.py`` runs any schedule.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+
+from minigrad.backend import Backend, ForwardBackward, Values, Work, forward_backward_pass
+from minigrad.data import shares
+from minigrad.module import Module
+from minigrad.nn import Sequential
+from minigrad.tape import Tape
+from minigrad.tensor import Tensor
+
+from ..comm.collectives import broadcast
+from ..comm.communicator import Communicator
+from ..consistency import broadcast_model
+from ..placement import Placeholder, all_gather_named
+
+
+class NaivePipeline(Backend):
+    """Even parts of a Sequential, each with a trained layer, on consecutive ranks; trains like ``Serial``."""
+
+    def __init__(self, comm: Communicator, *, micro_batches: int = 4):
+        self.comm, self.rank, self.size, self.micro_batches = comm, comm.rank, comm.size, micro_batches
+
+    def place(self, model: Module) -> Module:
+        """The model with this rank's layers, an even share, and placeholders for the others."""
+        broadcast_model(self.comm, model)
+        layers = cast(Sequential, model).layers
+        mine = range(len(layers))[shares(len(layers), self.size)[self.rank]]
+        layers[:] = [layer if i in mine else Placeholder() for i, layer in enumerate(layers)]
+        return self.hold(model)
+
+    def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
+        """Take all micro-batches forward, then all back; only the last rank computes losses."""
+        first, last = self.rank == 0, self.rank == self.size - 1
+        total, waiting = 0.0, []
+        for part in work.split(self.micro_batches).values():
+            x = Tensor(part.batch.x) if first else Tensor(self.comm.recv(self.rank - 1), requires_grad=True)
+            with part.forward_pass(), Tape() as tape:
+                y = part.loss(part.model(x)) if last else part.model(x)
+            if last:
+                total += part.loss_weight * y.item()
+            else:
+                self.comm.send(y.data, self.rank + 1)
+            waiting.append((part, tape, x, y))
+        for part, tape, x, y in waiting:
+            tape.backward(y, part.loss_weight if last else self.comm.recv(self.rank + 1), part.on_grad)
+            if not first:
+                self.comm.send(x.grad, self.rank - 1)
+        return total
+
+    def finish(self, model: Module, loss: float) -> float:
+        """The last rank's loss."""
+        return float(broadcast(self.comm, np.array([loss]), self.size - 1)[0])
+
+    def unshard_values(self, model: Module, values: Values) -> Values:
+        """All ranks' arrays, by name."""
+        return all_gather_named(self.comm, values)
