@@ -2,8 +2,8 @@
 
 import sys
 
-from .launch import rank
-from .launch.signals import SIGNALS, guarded
+from .process import rank
+from .process.signals import SIGNALS, guarded
 
 
 def main() -> None:

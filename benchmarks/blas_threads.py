@@ -18,7 +18,7 @@ from contextlib import contextmanager
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from backends.launch.cores import cores
+from backends.process.cores import cores
 from minigrad import Tape, Tensor
 from minigrad.models import find_net
 from minigrad.optim import SGD

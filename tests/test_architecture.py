@@ -59,19 +59,22 @@ def test_imports_point_from_lessons_to_backends_to_minigrad():
     assert offenders(lambda path: above[path.parts[0]] & set(imported(path)), FILES) == {}
 
 
-# Within backends/: the families of strategies do not know one another, and what composes them stands above.
+# Within backends/: each part imports parts that stand before it. The families of strategies do not know one
+# another, and what composes them comes after them.
 
 FAMILIES = ("data_parallel", "model_parallel", "pipeline")
-SHARED = ("consistency", "partition", "placement", "stale_rates", "laws")  # what the families share
+SHARED = ("consistency", "stale_rates", "placement", "partition", "laws")  # what the families share
+ORDER = (
+    *("words", "process", "comm", "grid", *SHARED, *FAMILIES),
+    *("stack", "registry", "checkpoint", "launch", "storm", "cli", "__main__"),
+)
 
 
 def may_import(part):
-    """The parts of backends/ that the part of this name may import, besides itself; None: all of them."""
-    if part == "comm":
-        return {"launch"}  # how the processes were started, and what became of them
-    if part in SHARED:
-        return {"comm", *SHARED}
-    return {"comm", *SHARED} if part in FAMILIES else None
+    """The parts of backends/ that the part of this name may import, besides itself."""
+    if part == "__init__":
+        return {"launch"}  # at the first use of what it offers
+    return {*ORDER[: ORDER.index(part)]} - ({*FAMILIES} if part in FAMILIES else set())
 
 
 def parts_imported(module, path):
@@ -90,11 +93,10 @@ def parts_imported(module, path):
 
 def forbidden(module, path):
     part = path.parts[1].removesuffix(".py")
-    allowed = may_import(part)
-    return [] if allowed is None else sorted(set(parts_imported(module, path)) - allowed - {part})
+    return sorted(set(parts_imported(module, path)) - may_import(part) - {part})
 
 
-def test_families_of_strategies_stand_on_comm_and_do_not_import_one_another():
+def test_each_part_of_the_backends_imports_earlier_parts_and_no_other_family():
     assert offenders(lambda path: forbidden(tree(path), path), BACKENDS) == {}
 
 
@@ -106,6 +108,9 @@ def test_families_of_strategies_stand_on_comm_and_do_not_import_one_another():
         ("backends/data_parallel/new.py", "def f():\n    import backends.stack", ["stack"]),
         ("backends/comm/new.py", "from .. import data_parallel", ["data_parallel"]),
         ("backends/partition.py", "from backends.pipeline import Pipeline", ["pipeline"]),
+        ("backends/comm/new.py", "from ..launch.launch import run", ["launch"]),
+        ("backends/checkpoint/new.py", "from ..launch import supervise", ["launch"]),
+        ("backends/storm/new.py", "def f():\n    from ..cli.parallel import chosen", ["cli"]),
         ("backends/pipeline/new.py", "from ..comm import trace\nfrom .engine import Engine", []),
         ("backends/stack.py", "from .pipeline import Pipeline", []),
     ],

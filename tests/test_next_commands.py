@@ -15,7 +15,7 @@ from minigrad_course.progress import Progress
 from backends.__main__ import main
 from backends.cli import main as command_line
 from backends.cli.next_command import after_storm
-from backends.launch import launcher
+from backends.process import launcher
 
 TRAIN = "train --net sigmoid --batch 1000 --epochs 1 --transport threads --checkpoint kept --every 5"
 COMMANDS = {

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..comm import Communicator
-from ..launch.signals import SIGNALS
+from ..process.signals import SIGNALS
 
 
 class StopAgreement:

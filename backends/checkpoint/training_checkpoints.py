@@ -17,9 +17,9 @@ from minigrad.train import History
 
 from ..comm import Communicator
 from ..comm.allgather_json import allgather_json
-from ..launch import rank
-from ..launch.stop_request import StopRequest
-from ..launch.stopped import Stopped
+from ..process import rank
+from ..process.stop_request import StopRequest
+from ..process.stopped import Stopped
 from .checkpoints import REAL, Checkpoints, Generation, newest_generation, numbers_in
 from .disk import Disk
 from .stop_agreement import StopAgreement

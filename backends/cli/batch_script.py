@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from operator import mul
 from pathlib import Path
 
-from .parallel import counted
+from ..words import counted
 
 TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 UNITS = ((60, 1), (3600, 60, 1))  # of minutes:seconds, and of hours:minutes:seconds

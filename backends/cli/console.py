@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from ..launch.rank import number
 from ..launch.terminal import columns
+from ..process.rank import number
 
 
 def new_console(**settings: Any) -> Console:

@@ -12,7 +12,7 @@ import numpy as np
 
 from minigrad.figures import BLUE, ORANGE, STYLE, curve, line, save
 
-from .parallel import counted
+from ..words import counted
 
 SHARE = 0.05  # of the time since the start, which drawing may take until the training ends
 FIRST = 1.0  # seconds that the first drawing is expected to take; it loads matplotlib

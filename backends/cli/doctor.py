@@ -28,7 +28,6 @@ from ..comm import run_ranks
 from ..comm.link import measure_ring
 from ..comm.wire import cuda_aware
 from ..launch import slurm
-from ..launch.cores import THREAD_VARIABLES, cores, ranks_here
 from ..launch.launch import (
     default_threads,
     environment,
@@ -40,12 +39,13 @@ from ..launch.launch import (
     size_under_mpiexec,
     under_mpiexec,
 )
-from ..launch.launcher import WorldError, step_tasks
 from ..launch.ping_pong import Links
 from ..launch.supervise import supervise
+from ..process.cores import THREAD_VARIABLES, cores, ranks_here
+from ..process.launcher import WorldError, step_tasks
 from ..registry import strategy_names
+from ..words import counted
 from .link_report import conclusion
-from .parallel import counted
 
 HOSTS_SECONDS = 120  # within which ranks on other hosts start and measure their links
 

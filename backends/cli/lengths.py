@@ -7,7 +7,7 @@ from typing import Any
 
 from minigrad.lr_schedules import Schedule
 
-from .parallel import counted
+from ..words import counted
 
 
 class Lengths:

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ..launch.hang_report import HangReported
-from ..launch.launcher import say
+from ..process.hang_report import HangReported
+from ..process.launcher import say
 from .lazy_command import LazyCommand
 from .refusal import in_one_line, is_refusal
 

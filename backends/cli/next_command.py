@@ -15,7 +15,7 @@ from rich.text import Text
 
 from minigrad.backend import Backend
 
-from ..launch.launcher import under_mpiexec
+from ..process.launcher import under_mpiexec
 from .options import ParallelOptions
 
 HOW_RANKS_RUN = ("transport", "oversubscribe")  # options that the next command does not need

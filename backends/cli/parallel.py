@@ -12,11 +12,12 @@ from minigrad.models import SAMPLE
 from ..comm import run_ranks
 from ..comm.communicator import Communicator
 from ..grid import Grid
-from ..launch.launcher import under_mpiexec
 from ..pipeline import schedule_names
 from ..pipeline.schedule_file import schedule_of
+from ..process.launcher import under_mpiexec
 from ..registry import find_strategy, strategy_names
 from ..stack import Stack
+from ..words import counted
 
 PIPELINE, MODEL_PARALLEL = "pipeline", "model-parallel"  # the strategies of their axes
 
@@ -126,11 +127,6 @@ def ranks_of(*, data: int, pipe: int, model: int, **other: Any) -> str:
     if len(several) < 2:
         return counted(data * pipe * model, "rank")
     return f"{' x '.join(map(str, several.values()))} ranks, {' x '.join(several)}"
-
-
-def counted(n: int, noun: str) -> str:
-    """``n`` of something in words: "1 rank", "2 ranks"."""
-    return f"{n} {noun}{'s' * (n != 1)}"
 
 
 def members(backend: Backend) -> tuple[Backend, ...]:

@@ -21,8 +21,8 @@ from minigrad.files import replacement
 from minigrad.metrics_log import MetricsLog, Record, first_and_last
 
 from ..comm import Communicator, broadcast
-from ..launch import rank
 from ..launch.supervise import METRICS
+from ..process import rank
 
 LOG = "metrics.jsonl"  # of a training, in its folder, from its first step on
 FIGURES = "metrics.json"  # at its end, beside the log

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..launch import slurm
 from ..launch.launch import find_mpiexec
-from ..launch.resume_command import without
+from ..process.resume_command import without
 from ..registry import declared_flags
 from .batch_script import BatchScript
 from .options import ParallelOptions

@@ -18,8 +18,8 @@ from ..storm.event import Event
 from ..storm.fault import KINDS
 from ..storm.picture import draw
 from ..storm.storm import Report, Storm
+from ..words import counted
 from .console import print_paths
-from .parallel import counted
 
 
 def places_of(text: str | None, storm: Storm) -> list[int] | None:

@@ -30,12 +30,13 @@ from minigrad.train import History, accuracy, fit
 from ..checkpoint.training_checkpoints import TrainingCheckpoints
 from ..comm import Communicator
 from ..launch.launch import cores
-from ..launch.signals import uninterrupted
+from ..process.signals import uninterrupted
+from ..words import counted
 from .checkpointing import NO_CHECKPOINTS, CheckpointOptions, check_settings, same_layout
 from .curves import title_of
 from .lengths import Lengths
 from .options import DTYPES, checked_by, choice, device_option, exact_option, positive, seed_option
-from .parallel import ParallelConfig, chosen, counted, members
+from .parallel import ParallelConfig, chosen, members
 from .strategy_flags import option
 from .training_log import Append, TrainingLog
 

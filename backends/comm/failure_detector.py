@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from ..launch.rank import SHIELD
+from ..process.rank import SHIELD
 from .collectives import allgather
 from .communicator import Communicator, wait_limit
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from minigrad.device import Array
 
-from ..launch.hang_report import HangReport, RankState, frames_of_threads, place_in
+from ..process.hang_report import HangReport, RankState, frames_of_threads, place_in
 from .communicator import wait_limit
 
 Mailbox = tuple[Hashable, int, int]  # (group, destination, tag)

@@ -26,7 +26,7 @@ from mpi4py import MPI
 
 from minigrad.device import Array, array_module, to_host
 
-from ..launch.launcher import WorldError, check_world, refuse
+from ..process.launcher import WorldError, check_world, refuse
 from . import shared_memory, wire
 from .background import Background, Job, Worker
 from .collectives import naive_allreduce

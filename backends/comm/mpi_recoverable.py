@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 from mpi4py import MPI
 
-from ..launch.rank import note, noted_status, number
+from ..process.rank import note, noted_status, number
 from .communicator import wait_limit
 from .mpi import MPIComm
 from .mpi_wait import BoundedWait

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from ..launch.hang_report import WAY_OUT, HangReported
-from ..launch.rank import LOST, note, note_wait, one_that_left, request_stacks
+from ..process.hang_report import WAY_OUT, HangReported
+from ..process.rank import LOST, note, note_wait, one_that_left, request_stacks
 from .communicator import NOTHING, Communicator, RankEnded, wait_limit
 from .failure_detector import IN_TRANSIT, FailureDetector
 from .mailboxes import caller

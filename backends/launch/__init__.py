@@ -3,6 +3,6 @@
 Every rank of an MPI job imports this package before it starts MPI, so it imports Python's own library only.
 """
 
-from .launcher import only_rank_0
+from ..process.launcher import only_rank_0
 
 __all__ = ["only_rank_0"]

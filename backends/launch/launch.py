@@ -20,9 +20,8 @@ from minigrad.lookup import check_choice
 from ..comm import Communicator, run_ranks
 from ..comm.shared_memory import FEWER_CELLS, MPICH_BYTES, check_room_for_ranks, free_shared_memory
 from ..grid import check_grid
-from . import slurm, terminal
-from .cores import THREAD_VARIABLES, cores, threads_of_rank
-from .launcher import (
+from ..process.cores import THREAD_VARIABLES, cores, threads_of_rank
+from ..process.launcher import (
     RANKS,
     WorldError,
     check_library,
@@ -32,8 +31,9 @@ from .launcher import (
     step_tasks,
     under_mpiexec,
 )
+from ..process.stopped import Stopped
+from . import slurm, terminal
 from .restarts import Restarts
-from .stopped import Stopped
 from .supervise import GRACE, ending_of, supervise
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ ALWAYS_ALLOWED = 16  # ranks that any machine may start: 2 x 2 x 2 grids on a la
 PROCESS_BYTES = 128 << 20  # memory of a rank as a process with NumPy and MPI, before any model
 SUPERVISED = "MINIGRAD_SUPERVISED"  # the variable that tells a process that a parent starts it again
 OWN_MODULE = ["-m", "backends"]  # what the ranks of a command of minigrad run
-OWN_COMMAND = "python -m backends.launch.rank -m backends"  # their command line
+OWN_COMMAND = "python -m backends.process.rank -m backends"  # their command line
 
 
 def find_mpiexec() -> Path | None:
@@ -281,7 +281,7 @@ def start_line(
     It is srun in a Slurm job where srun can connect the ranks, else mpiexec. Raises ValueError for more
     ranks than the job has CPUs, RuntimeError for more MPICH ranks than this machine has shared memory for.
     """
-    python = [sys.executable, "-m", "backends.launch.rank", *arguments]
+    python = [sys.executable, "-m", "backends.process.rank", *arguments]
     extra = {RANKS: str(ranks)}
     job = slurm.find_job()
     if job is None:
@@ -324,7 +324,7 @@ def mpi_command(ranks: int, command: list[str], survive: bool = False, recover: 
             f"only MPICH's mpiexec lets ranks outlive one that is killed, this is {vendor}'s; "
             "pip install mpich, or leave survive out"
         )
-    wrapped = [sys.executable, "-m", "backends.launch.rank_wrapper", *command]
+    wrapped = [sys.executable, "-m", "backends.process.rank_wrapper", *command]
     return [start[0], "-disable-auto-cleanup", *start[1:], *wrapped]
 
 

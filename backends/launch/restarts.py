@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..checkpoint.checkpoints import newest_step
-from .resume_command import resuming
-from .signals import Interrupted
-from .stopped import Stopped
+from ..process.resume_command import resuming
+from ..process.signals import Interrupted
+from ..process.stopped import Stopped
 from .supervise import Ending, saved_in
 
 

@@ -8,8 +8,8 @@ import shutil
 import subprocess
 from typing import NamedTuple
 
-from .cores import counts
-from .launcher import mpi_library, step_tasks
+from ..process.cores import counts
+from ..process.launcher import mpi_library, step_tasks
 
 # The plugin that srun needs, by a word in the MPI library's version text; the first match counts.
 PLUGINS = {

@@ -19,13 +19,13 @@ from typing import IO, Any, NamedTuple
 
 from minigrad.metrics_log import first_and_last
 
-from . import rank, sweep
-from .hang_report import WAY_OUT, HangReport, RankState, place_of_main_thread, write_stacks
-from .resume_command import resume_command
-from .signals import SIGNALS, Interrupted, uninterrupted
-from .stop_request import StopRequest
-from .stopped import Stopped
-from .sweep import MARK
+from ..process import rank, sweep
+from ..process.hang_report import WAY_OUT, HangReport, RankState, place_of_main_thread, write_stacks
+from ..process.resume_command import resume_command
+from ..process.signals import SIGNALS, Interrupted, uninterrupted
+from ..process.stop_request import StopRequest
+from ..process.stopped import Stopped
+from ..process.sweep import MARK
 from .terminal import progress_end, wrapped
 
 METRICS = "metrics"  # the note in the job's folder: the path of the metrics log that a training writes

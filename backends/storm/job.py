@@ -25,8 +25,8 @@ from minigrad.tensor import Parameter
 from minigrad.train import History, fit
 
 from ..checkpoint.training_checkpoints import TrainingCheckpoints
-from ..cli.parallel import counted
 from ..registry import Strategy, find_strategy
+from ..words import counted
 from .host_disk import HostDisk
 from .unreliable_cluster import UnreliableComm
 

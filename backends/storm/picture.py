@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from minigrad.figures import BLUE, GREEN, GREY, INK, RED, SAND, SKY, STYLE, points, save
 
-from ..cli.parallel import counted
+from ..words import counted
 from .storm import Report
 
 if TYPE_CHECKING:

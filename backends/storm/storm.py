@@ -17,9 +17,9 @@ from random import Random
 
 from ..checkpoint.checkpoints import generation_names
 from ..checkpoint.recorded_disk import RecordedDisk
-from ..cli.parallel import counted
 from ..comm.virtual import Link
 from ..registry import Strategy
+from ..words import counted
 from .event import Event, Life
 from .fault import LASTING, Fault, draw_faults
 from .host_disk import HostDisk

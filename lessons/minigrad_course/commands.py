@@ -27,9 +27,9 @@ from backends.cli.doctor import Finding
 from backends.cli.next_command import NextCommand
 from backends.cli.run_folder import check_writable
 from backends.launch.launch import TRANSPORTS, cores
-from backends.launch.launcher import under_mpiexec
-from backends.launch.signals import Interrupted
 from backends.launch.supervise import supervise
+from backends.process.launcher import under_mpiexec
+from backends.process.signals import Interrupted
 from minigrad.lookup import check_choice
 
 from . import INSTALLED, LESSONS

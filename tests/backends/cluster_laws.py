@@ -18,9 +18,9 @@ from backends.comm.link import Link, measure_pair, measure_ring
 from backends.comm.virtual import VirtualCluster
 from backends.data_parallel.bucket_size import best_bucket_bytes, step_seconds
 from backends.data_parallel.bucketed import Bucketed
-from backends.launch import cores
 from backends.launch.launch import default_threads
 from backends.launch.ping_pong import Links, Pair
+from backends.process import cores
 from minigrad.models import mlp
 
 OWN = ("naive", "gather-broadcast", *ROUNDS)

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from backends.__main__ import main
-from backends.launch import launcher
+from backends.process import launcher
 from minigrad import mnist
 from minigrad.data import Dataset
 from minigrad.mnist import subset

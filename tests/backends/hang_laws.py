@@ -12,7 +12,7 @@ import numpy as np
 from backends.comm import allreduce, run_ranks
 from backends.comm.mailboxes import Deadlock, WaitTimeout
 from backends.comm.threads import ThreadComm
-from backends.launch.hang_report import HangReport, RankState
+from backends.process.hang_report import HangReport, RankState
 
 X = np.ones(4)
 

@@ -12,7 +12,7 @@ from backends.__main__ import main
 from backends.comm import chrome, run_ranks
 from backends.comm.collectives import ring_allreduce
 from backends.comm.trace import Traced, gather_trace
-from backends.launch import launcher
+from backends.process import launcher
 from tests.bugs.mutant import mutant
 
 

@@ -22,7 +22,8 @@ from backends.cli import curves, doctor, main, parallel, run_folder, training
 from backends.cli.commands import train
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
-from backends.launch import launch, signals
+from backends.launch import launch
+from backends.process import signals
 from backends.registry import find_strategy, strategy_names
 from minigrad import device, lookup, mnist
 from minigrad.backend import forward_backward_pass

@@ -17,8 +17,9 @@ from backends.cli.main import app
 from backends.cli.options import ParallelOptions
 from backends.comm import run_ranks
 from backends.data_parallel import Bucketed, DataParallel, LocalSGD
-from backends.launch import launcher, terminal
+from backends.launch import terminal
 from backends.pipeline import Pipeline
+from backends.process import launcher
 from backends.stack import Stack
 from minigrad.backend import Serial
 from tests.bugs.mutant import mutant

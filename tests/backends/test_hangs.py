@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from backends.cli.commands import train as train_command
 from backends.data_parallel import DataParallel
-from backends.launch import rank
-from backends.launch.hang_report import place_in, place_of_main_thread
-from backends.launch.sweep import MARK
+from backends.process import rank
+from backends.process.hang_report import place_in, place_of_main_thread
+from backends.process.sweep import MARK
 from tests.backends.hang_laws import (
     does_not_return_from_python,
     leaves_out_a_barrier,

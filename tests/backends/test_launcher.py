@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from backends.launch import launch, launcher
+from backends.launch import launch
+from backends.process import launcher
 from tests.bugs.mutant import mutant
 
 FAMILIES = {names[0]: names for names in launcher.VARIABLES}
@@ -124,7 +125,7 @@ def test_a_process_that_is_alone_is_refused():
 )
 def test_broken_copies_accept_one(right, wrong):
     with pytest.raises(pytest.fail.Exception):
-        silent_alone(mutant("backends.launch.launcher", (right, wrong)))
+        silent_alone(mutant("backends.process.launcher", (right, wrong)))
 
 
 def test_threads_by_each_of_several_processes_are_refused():

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from backends.launch import launcher
+from backends.process import launcher
 from tests.bugs.mutant import mutant
 
 HYDRA = ("PMI_RANK", "PMI_SIZE", "PMI_FD", "HYDI_CONTROL_FD")
@@ -48,7 +48,7 @@ def test_a_rank_that_is_not_needed_takes_leave(monkeypatch):
     ids=["says something else", "goes on", "does not wait for the answer", "waits for ever"],
 )
 def test_broken_copies_do_not(right, wrong, monkeypatch):
-    broken = mutant("backends.launch.launcher", (right, wrong))
+    broken = mutant("backends.process.launcher", (right, wrong))
     with pytest.raises(AssertionError):
         takes_leave(broken.only_rank_0, monkeypatch)
 

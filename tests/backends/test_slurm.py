@@ -60,7 +60,7 @@ def test_what_starts_ranks(job, monkeypatch, library, plugins, variables, mpiexe
     job(library, plugins, **variables)
     monkeypatch.setattr(launch, "find_mpiexec", lambda: "/opt/mpiexec" if mpiexec else None)
     command, set_to = launch.start_line(2, ["who.py"], survive=False)
-    assert command[-6:] == ["-n", "2", sys.executable, "-m", "backends.launch.rank", "who.py"]
+    assert command[-6:] == ["-n", "2", sys.executable, "-m", "backends.process.rank", "who.py"]
     assert set_to["MINIGRAD_RANKS"] == "2"
     if started is None:
         assert command[0] == "/opt/mpiexec" and set_to["HYDRA_LAUNCHER"] == "fork"

@@ -61,7 +61,7 @@ def waits_lead_to_whoever_stopped() -> None:
 # Bugs
 
 LOG, RECORDS, FOLDER = "minigrad.metrics_log", "backends.cli.training_log", "backends.cli.run_folder"
-CURVES, WORLD, REPORT = "backends.cli.curves", "backends.comm.mailboxes", "backends.launch.hang_report"
+CURVES, WORLD, REPORT = "backends.cli.curves", "backends.comm.mailboxes", "backends.process.hang_report"
 
 BUGS = [
     Bug("lines wait in a buffer", LOG, ", buffering=0", "", each_step_has_one_line, "instead of"),

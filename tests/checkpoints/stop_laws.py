@@ -26,9 +26,9 @@ from backends.comm import run_ranks
 from backends.comm.communicator import Communicator
 from backends.comm.mailboxes import RankFailed
 from backends.launch.restarts import Restarts
-from backends.launch.stop_request import StopRequest
-from backends.launch.stopped import Stopped
 from backends.launch.supervise import Ending, Job
+from backends.process.stop_request import StopRequest
+from backends.process.stopped import Stopped
 from minigrad import optim
 from minigrad.data import Batch
 from minigrad.ops import cross_entropy

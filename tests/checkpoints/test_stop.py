@@ -10,9 +10,9 @@ from backends.checkpoint.checkpoints import REAL
 from backends.data_parallel.averaging import LocalSGD
 from backends.data_parallel.data_parallel import DataParallel
 from backends.data_parallel.zero.sharded import Sharded
-from backends.launch.resume_command import resume_command
-from backends.launch.signals import SIGNALS
 from backends.pipeline.pipeline import Pipeline
+from backends.process.resume_command import resume_command
+from backends.process.signals import SIGNALS
 from backends.registry import OneRank
 from tests.backends.pipeline_nets import dropping, mlp
 from tests.checkpoints.resume_laws import Layout

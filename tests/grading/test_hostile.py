@@ -17,7 +17,7 @@ from minigrad_course.grading.sandbox import protections
 
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
-from backends.launch.sweep import MARK
+from backends.process.sweep import MARK
 
 from .conftest import DOUBLE, TOTAL, messages, scores
 

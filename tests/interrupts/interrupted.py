@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from backends.launch.sweep import SHARED, mapped
+from backends.process.sweep import SHARED, mapped
 
 MARK = "MINIGRAD_TEST_RUN"  # in the variables of all that a run starts
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.launch.signals import Interrupted
+from backends.process.signals import Interrupted
 from tests.bugs.mutant import mutant
 from tests.checkpoints.commands import results
 
@@ -84,9 +84,9 @@ def test_the_command_in_the_line_ends_with_the_undisturbed_bits_over_MPI(tmp_pat
 SCRIPT = """
 import ctypes, os, signal, time
 from tests.bugs.mutant import mutant
-from backends.launch.signals import guarded
+from backends.process.signals import guarded
 
-stop_request = mutant("backends.launch.stop_request", *{change!r})
+stop_request = mutant("backends.process.stop_request", *{change!r})
 assert 0.1 < stop_request.SAME_REQUEST < 0.7  # timeout(1) sends a signal twice, and a user not so soon
 stop_request.SAME_REQUEST, stop_request.TIMEOUT = {same}, 0.5
 
@@ -207,7 +207,7 @@ def test_a_request_that_is_over_sends_no_signal(change):
     signals: list[int] = []
     before = signal.signal(signal.SIGUSR1, lambda number, _: signals.append(number))
     try:
-        with mutant("backends.launch.stop_request", *change).StopRequest(timeout=0.2) as request:
+        with mutant("backends.process.stop_request", *change).StopRequest(timeout=0.2) as request:
             pass
         request.enforce(signal.SIGUSR1)
         request.timer.join()

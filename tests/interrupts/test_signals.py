@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from backends.launch import signals
+from backends.process import signals
 from tests.bugs.mutant import mutant
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +17,7 @@ SCRIPT = """
 import os, signal, sys, time
 from tests.bugs.mutant import mutant
 
-signals = mutant("backends.launch.signals", *{change!r})
+signals = mutant("backends.process.signals", *{change!r})
 signals.TIMEOUT = {seconds}
 
 def kill():
@@ -38,7 +38,7 @@ while time.monotonic() < end: time.sleep(0.01)
 BAR = """
 import os, signal, time
 from rich.console import Console
-from backends.launch.signals import guarded
+from backends.process.signals import guarded
 from tests.bugs.mutant import mutant
 
 class Terminal(Console):
@@ -64,7 +64,7 @@ SWALLOWED = {
 }
 SPAWNS = "\n    signals.uninterrupted(lambda: (kill(), time.sleep(0.2), print('spawned', file=sys.stderr)))"
 REQUEST = """
-    from backends.launch.stop_request import StopRequest
+    from backends.process.stop_request import StopRequest
     signals.uninterrupted(lambda: (kill(), time.sleep(0.01)))
     end = time.monotonic() + 2 * signals.TIMEOUT
     with StopRequest() as request:
@@ -184,4 +184,4 @@ DESCRIPTOR_BUGS = {
 
 @pytest.mark.parametrize("bug", DESCRIPTOR_BUGS)
 def test_the_law_of_descriptors_catches(bug):
-    assert not leaves_no_descriptors(mutant("backends.launch.signals", DESCRIPTOR_BUGS[bug]), seconds=0.5)
+    assert not leaves_no_descriptors(mutant("backends.process.signals", DESCRIPTOR_BUGS[bug]), seconds=0.5)

@@ -12,8 +12,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from backends.launch import sweep
 from backends.launch.supervise import watched, without_banner
+from backends.process import sweep
 
 
 def sleeper(mark: str) -> subprocess.Popen:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from backends.launch.launch import environment, find_mpiexec, mpi_problem
-from backends.launch.sweep import sweep_memory
+from backends.process.sweep import sweep_memory
 
 from .rank_pool import RankPool
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backends.launch.launch import environment, find_mpiexec
-from backends.launch.sweep import sweep_memory
+from backends.process.sweep import sweep_memory
 
 if TYPE_CHECKING:
     from backends.comm.mpi import MPIComm

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from minigrad_course.experiments.hosts import Hosts
 
-from backends.launch.sweep import MARK, marked
+from backends.process.sweep import MARK, marked
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 SECONDS = 120  # that the daemons may take to start, and a job to its end

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from backends.launch.launch import environment
-from backends.launch.sweep import sweep_memory
+from backends.process.sweep import sweep_memory
 from tests.checkpoints.commands import ALL, LAYOUTS, all_results, resumes_with_the_same_bits
 
 from .conftest import Processes

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from backends.launch.launch import find_mpiexec, mpi_command, mpiexec_vendor, start_line
-from backends.launch.sweep import sweep_memory
+from backends.process.sweep import sweep_memory
 from minigrad import ops, optim
 from minigrad.mnist import load
 from minigrad.models import find_net

@@ -136,8 +136,8 @@ def test_run_passes_arguments_to_srun_and_its_status_through(processes):
     assert job.status == 5
     options = "--kill-on-bad-exit --quit-on-interrupt --export=ALL -n 4"
     assert job.out.splitlines() == [
-        f"in Slurm job 77: srun {options} python -m backends.launch.rank script.py 'a b'",
-        f"srun: {options} {sys.executable} -m backends.launch.rank script.py a b",
+        f"in Slurm job 77: srun {options} python -m backends.process.rank script.py 'a b'",
+        f"srun: {options} {sys.executable} -m backends.process.rank script.py a b",
     ]
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from backends.launch.launch import environment
-from backends.launch.sweep import sweep_memory
+from backends.process.sweep import sweep_memory
 from tests.checkpoints.commands import all_results
 
 JOBS = int(os.environ.get("MINIGRAD_KILLS", "1"))
@@ -51,7 +51,7 @@ def ranks_in(folder: Path) -> list[int]:
         with suppress(OSError):
             if os.readlink(process / "cwd") == str(folder):
                 line, variables = ((process / name).read_bytes() for name in ("cmdline", "environ"))
-                if b"backends.launch.rank" in line.split(b"\0") and b"PMI_RANK=" in variables:
+                if b"backends.process.rank" in line.split(b"\0") and b"PMI_RANK=" in variables:
                     pids.append(int(process.name))
     return pids
 

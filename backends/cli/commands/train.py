@@ -12,11 +12,11 @@ import typer
 from ...comm.chrome import chrome_trace
 from ...comm.mailboxes import Deadlock, WaitTimeout
 from ...comm.trace import Traced, gather_trace
-from ...launch.hang_report import write_stacks
 from ...launch.launch import run
-from ...launch.signals import Interrupted
-from ...launch.stopped import Stopped
 from ...launch.supervise import saved_in
+from ...process.hang_report import write_stacks
+from ...process.signals import Interrupted
+from ...process.stopped import Stopped
 from ...registry import declaration, load_strategy
 from .. import options
 from ..checkpointing import CheckpointOptions

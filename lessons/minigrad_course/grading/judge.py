@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from backends.launch.launch import load_mpi
-from backends.launch.launcher import launcher
+from backends.process.launcher import launcher
 
 from .assignment import ANSWERS, Task, load_file
 from .counterexample import counterexample, describe_failure, draw_cases

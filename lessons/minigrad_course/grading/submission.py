@@ -17,7 +17,7 @@ from typing import Any
 
 from backends.comm.mailboxes import elsewhere
 from backends.launch.launch import THREAD_VARIABLES
-from backends.launch.sweep import MARK
+from backends.process.sweep import MARK
 
 from . import sandbox
 from .assignment import Wrong

@@ -1,6 +1,6 @@
 """A rank of an MPI job: its number, the notes that it writes for the launcher, and how it ends the job.
 
-``python -m backends.launch.rank script.py`` runs ``python -m mpi4py script.py``, which ends the job when the
+``python -m backends.process.rank script.py`` runs ``python -m mpi4py script.py``, which ends the job when the
 script raises. The rank notes its end in the job's folder, so the launcher knows it even before MPI starts.
 """
 

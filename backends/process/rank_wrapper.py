@@ -1,6 +1,6 @@
 """A process between mpiexec and a rank: it hides a killed rank from mpiexec, so that the other ranks go on.
 
-``python -m backends.launch.rank_wrapper command`` runs ``command`` and exits with its status, or with 0 if a
+``python -m backends.process.rank_wrapper command`` runs ``command`` and exits with its status, or with 0 if a
 signal killed it. MPICH's mpiexec ends a job when one of its processes closes its pipe or dies by a signal,
 even with ``-disable-auto-cleanup``, so this process holds the pipe. The option is also needed: with it,
 mpiexec tolerates a process that exits without MPI_Finalize. It then sends SIGUSR1 to the other ranks, which
