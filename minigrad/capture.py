@@ -175,7 +175,7 @@ class CapturedUpdate:
         self.constants = constants_of(self.optimizer)  # now that the state is there
 
     def apply(self) -> None:
-        """What is recorded. A number of the host has the dtype of the array beside it; so have these."""
+        """What is recorded. Like Python's numbers, these take the dtype of the array they meet."""
         casts = {dtype: self.coefficients.astype(dtype) for dtype in {u.w.dtype for u in self.updates}}
         numbers = [
             tuple(casts[update.w.dtype][i, j] for j in range(len(update.coefficients)))

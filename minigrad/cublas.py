@@ -47,7 +47,7 @@ TF32 = Precision(0, 77, c_float)
 
 
 def on_own_stream(xp: Any) -> bool:
-    """Whether the current stream is none of CUDA's default ones, of which no graph can be captured."""
+    """Whether the current stream is no default stream of CUDA: those cannot be captured."""
     return xp.cuda.get_current_stream().ptr not in DEFAULT_STREAMS
 
 
@@ -65,7 +65,7 @@ def are_matrices(a: Array, b: Array) -> bool:
 
 @cache
 def precision_of(char: str) -> Precision:
-    """That of a dtype; CuPy, too, reads the variable at the first product."""
+    """The precision of products in a dtype; CuPy, too, reads the variable at the first product."""
     tf32 = char == "f" and os.environ.get("CUPY_TF32", "0") not in ("", "0")
     return TF32 if tf32 else PRECISIONS[char]
 

@@ -69,8 +69,8 @@ def compiled(function: Callable[..., None]) -> Callable[..., None]:
 def machine_code(function: Callable[..., None], dtypes: str, stored: bool = True) -> Callable[..., None]:
     """``function``, under a name of its own for ``dtypes``: ranks that compile it at once store the same.
 
-    Numba sees when the function's file has changed. Of those of its scalar functions, and of this one, the
-    name has a checksum; where these are no files, it is not stored.
+    Numba sees when the function's file has changed. The name has a checksum of this file and of the files of
+    its scalar functions; code without a source file is not stored.
     """
     from numba import njit
 

@@ -300,7 +300,7 @@ class Checkpoints:
                 self.remove(self.folder / name)
 
     def remove(self, folder: Path) -> None:
-        """Remove a folder, of which nobody sees a part: under its name it is there whole or not at all."""
+        """Remove a folder atomically: readers see all of it or nothing."""
         nameless = self.folder / f".step-{self.disk.random_bits(62):016x}.removed"
         try:
             self.disk.rename(folder, nameless)

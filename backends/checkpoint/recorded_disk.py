@@ -287,7 +287,7 @@ def outcomes(operations: list[Operation], draws: int) -> Iterator[list[Operation
 
 
 def after_power_loss(operations: list[Operation], place: int) -> list[list[Operation]]:
-    """What may be left of one operation: first it itself, then nothing, then parts of it."""
+    """What may be left of one operation: the whole operation, none of it, then parts of it."""
     operation = operations[place]
     if is_safe(operations, place) or isinstance(operation, Sync):
         return [[operation]]
@@ -300,7 +300,7 @@ def after_power_loss(operations: list[Operation], place: int) -> list[list[Opera
 
 
 def is_safe(operations: list[Operation], place: int) -> bool:
-    """Whether a sync has made one operation safe, or nothing is left that it could be seen in."""
+    """Whether a sync has made one operation safe, or no remaining file would show it."""
     operation = operations[place]
     if isinstance(operation, Names):
         nodes = {folder for folder, _, _ in operation.changes}

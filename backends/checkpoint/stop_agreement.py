@@ -35,7 +35,7 @@ class StopAgreement:
         self.finish = self.comm.start_allreduce(np.array([request == number for number in SIGNALS], np.int64))
         requests = np.zeros(len(SIGNALS), np.int64) if earlier is None else earlier()
         if last or requests.any():
-            requests = self.finish()  # also of who asked before: a request stays
+            requests = self.finish()  # includes earlier requests, which stay set
             self.finish = None
         return SIGNALS[int(requests.argmax())] if requests.any() else None
 

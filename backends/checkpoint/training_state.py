@@ -223,7 +223,7 @@ def own_array(value: Any) -> bool:
 
 
 def refuse_unresumable(backend: Backend) -> None:
-    """Raise ValueError for a strategy that trains on when ranks leave: all of them write a checkpoint."""
+    """Raise ValueError for a strategy that continues without lost ranks: a checkpoint needs every rank."""
     if not backend.resumable:
         raise ValueError(
             f"ranks of {type(backend).__name__} may leave here, and a checkpoint is written by all ranks; "

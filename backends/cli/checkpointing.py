@@ -93,7 +93,7 @@ def check_settings(generation: Generation, config: dict[str, Any]) -> None:
     """Raise ValueError, with the first difference, where the training of a checkpoint had other settings."""
     if "config" not in generation.facts:
         raise ValueError(
-            f"{generation.folder} is of a program of your own, not of minigrad train; go on from it there, "
+            f"{generation.folder} was written by your own program, not by minigrad train; resume it there, "
             "or leave --resume out"
         )
     settings = generation.facts["config"]
@@ -103,7 +103,7 @@ def check_settings(generation: Generation, config: dict[str, Any]) -> None:
         if name not in FREE and config.get(name) != value:
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(
-                f"{generation.folder} is of a training with {flag} {value}, and this one has "
+                f"{generation.folder} comes from a training with {flag} {value}, and this one has "
                 f"{config.get(name)}; pass the same settings to resume it, or leave --resume out"
             )
 

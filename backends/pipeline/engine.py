@@ -167,7 +167,8 @@ class Step:
         if not isinstance(y, Tensor):
             raise ValueError(
                 f"stage {self.hop(i).stage} gives {type(y).__name__}, and only one tensor can go to the "
-                "next; keep layers that hand on more than that in one module, or choose other bounds"
+                "next; put layers that pass more than one tensor between them into one module, or choose "
+                "other bounds"
             )
         return y
 
@@ -175,6 +176,6 @@ class Step:
 def no_gradient_error(stage: int) -> ValueError:
     """The error where stages wait for a gradient that does not exist."""
     return ValueError(
-        f"no gradient goes back through stage {stage}: what it puts out depends on nothing trained before; "
+        f"no gradient goes back through stage {stage}: its output depends on no trained parameter before it; "
         "freeze the parameters of the layers before it (requires_grad = False), or do not detach"
     )

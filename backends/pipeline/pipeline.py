@@ -81,8 +81,8 @@ class Pipeline(Backend):
         refuse_placed(model, Staged, Placeholder)
         if not isinstance(model, Sequential):
             raise ValueError(
-                f"only a Sequential can be cut into stages, not {type(model).__name__}, whose layers may "
-                "pass by one another; make it a Sequential, with what belongs together as one of its layers"
+                f"only a Sequential can be cut into stages, not {type(model).__name__}, whose layers "
+                "may not run in sequence; make it a Sequential, with what belongs together as one layer"
             )
         settings = {
             "schedule": self.schedule.name,

@@ -31,7 +31,8 @@ def zb_v(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructio
     rank 1 |.   0   0'  1   1'  b0' w0' 2   b0  w0  2'  b1' w1' b1  b2' b2  w1  w2' w2 | 5% idle
     0 forward, b0 backward, w0 weight gradients of micro-batch 0  ' chunk 1  . idle
     """
-    behind, most = ranks - rank, max(micros, 2 * ranks - 1)  # the order of more, without those there are not
+    # Built for more micro-batches; the missing ones are dropped.
+    behind, most = ranks - rank, max(micros, 2 * ranks - 1)
     steps = (
         (2 * behind - 1, "F0"),
         (rank, "F1 F0"),

@@ -139,7 +139,7 @@ def gradient_sums(g: Array, after_relu: Array | None, x: Array, mean: Array) -> 
 def gradient(
     g: Array, after_relu: Array | None, x: Array, mean: Array, factor: Array, slope: Array, shift: Array
 ) -> Array:
-    """g factor, g as before the ReLU, without what x does by moving the mean and the deviations."""
+    """The gradient through ReLU and scale, minus the terms by which x moves its own mean and variance."""
     if loops.fit(g, x, mean, factor, slope, shift):
         d = np.empty(x.shape, x.dtype)
         y, relu = (x, False) if after_relu is None else (after_relu, True)

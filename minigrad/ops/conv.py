@@ -202,7 +202,7 @@ def convolution(
 
 
 def adds_bias(form: Algorithm, x: Array, w: Array, bias: Array) -> bool:
-    """Whether the algorithm takes the bias, too, which it adds in the cache: on the host, in one dtype."""
+    """Whether the algorithm adds the bias, while outputs are in the cache: on the host, in one dtype."""
     in_cache = kernel_rows.kernel_rows, winograd_rows.winograd_rows, depthwise.depthwise
     takes_it = form in in_cache or form is im2col and w.shape[1] < FEW_CHANNELS
     return takes_it and x.dtype == w.dtype == bias.dtype and not on_gpu(x)

@@ -75,9 +75,9 @@ def as_lines(x: Array) -> Array:
 
 
 def windows_on_image(width: int, geometry: Geometry) -> np.ndarray:
-    """Of each column of the kernel its place in the first window, and the windows where it is on the image.
+    """For each kernel column its place in the first window, and the windows in which it is on the image.
 
-    The result is (kw, 3): a column of the image, the first window and the one behind the last.
+    The result is (kw, 3): a column of the image, the first window, and the last window plus 1.
     """
     across = geometry.stride[1]
     place = np.arange(geometry.kernel[1]) * geometry.dilation[1] - geometry.padding[1]

@@ -22,7 +22,7 @@ from .trailing_axes import over_trailing_axes
 def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> OpResult:
     """Each sample's last axes with mean 0 and variance 1, times weight, plus bias (Ba et al. 2016).
 
-    How many axes says weight, which has their shape. Raises ValueError where that differs.
+    The shape of ``weight`` says which last axes of x are normalized. Raises ValueError where it is another.
     """
     x = floating(x, weight)
     return (by_loops if loops.fit(x, weight, bias) else by_passes)(x, weight, bias, eps)
@@ -106,7 +106,7 @@ def write_gradient(g: Array, x: Array, mean: Array, scale: Array, weight: Array,
 def add_to_sums(
     g: Array, x: Array, mean: Array, scale: Array, of_products: Array, of_gradients: Array
 ) -> None:
-    """Those of g and the normalized x, and those of g: the gradients of weight and bias."""
+    """Add the sums of g times the normalized x, and of g: the gradients of weight and bias."""
     rows, columns = x.shape
     for i in range(rows):
         m, s = mean[i], scale[i]

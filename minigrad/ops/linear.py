@@ -75,7 +75,7 @@ class WeightPullback:
 def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
     """x w.T + b for x (..., in), weight (out, in) and bias (out,), as one product of all rows of x.
 
-    Of a matrix x computed as (w x.T).T, with the big operand on the left and the samples last in memory,
+    A matrix x is multiplied as (w x.T).T, with the big operand on the left and the samples last in memory,
     which is up to a half faster at few rows. x is taken in the dtype of weight. Raises ValueError where the
     shapes do not fit.
     """

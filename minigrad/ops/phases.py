@@ -1,6 +1,6 @@
 """The image gradient of a convolution with a stride, as convolutions without one.
 
-Of the image's rows those a stride apart see the same rows of the kernel, and so do its columns. Such a phase
+Image rows that are a stride apart see the same kernel rows, and so do its columns. Such a phase
 of the image is a convolution at stride 1, of the gradient with its part of the kernel turned round (the
 "sub-pixel" form of Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016).
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``im2col.py``.

@@ -193,7 +193,7 @@ def tables_and_taps(geometry: Geometry, height: int, width: int) -> tuple[np.nda
 def window_tables(
     xp: ModuleType, geometry: Geometry, height: int, width: int, count_include_pad: bool
 ) -> tuple[Array, Array]:
-    """Of rows and of columns, for each window: first pixel, end on the image, pixels that count in a mean."""
+    """For each window, along rows and columns: first pixel, end on the image, pixels that count in a mean."""
     tables = []
     for axis, (n, count) in enumerate(zip((height, width), geometry.output(height, width), strict=True)):
         kernel, stride, padding, dilation = (both[axis] for both in geometry[:4])

@@ -120,7 +120,7 @@ def diagonal(x: Array, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Op
 
 @op
 def repeat(x: Array, *, repeats: int | Sequence[int], axis: int | None = None) -> OpResult:
-    """Each element ``repeats`` times behind itself along ``axis``; of all in C order when it is None.
+    """Each element repeated ``repeats`` times along ``axis``; in C order of all elements when it is None.
 
     As np.repeat and torch.repeat_interleave; PyTorch's x.repeat is ``tile``. ``repeats`` may be a list of one
     number for each element of the axis. Raises ValueError for another length, or numbers below 0.
@@ -150,7 +150,7 @@ def repeat(x: Array, *, repeats: int | Sequence[int], axis: int | None = None) -
 
 @settings_by_name
 def tile(x: Any, *, reps: int | Sequence[int]) -> Tensor:
-    """x ``reps`` times behind itself along its last axes, or along new first ones, as np.tile."""
+    """x repeated ``reps`` times along its last axes, or along new first axes, as np.tile."""
     x = x if isinstance(x, Tensor) else Tensor(x)
     times: Any = list(reps) if np.iterable(reps) else [reps]
     if not are_integers(times, len(times), 0):

@@ -36,7 +36,7 @@ AT = np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0,
 
 
 def fits(geometry: Geometry) -> bool:
-    """Whether Winograd's algorithm computes this convolution at all, be it ``by_remainders``."""
+    """Whether Winograd's algorithm can compute this convolution, possibly split ``by_remainders``."""
     return geometry.kernel == (3, 3) and geometry.stride == (1, 1)
 
 

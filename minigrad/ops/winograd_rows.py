@@ -135,10 +135,10 @@ def rows_below(rows: int, kernel_rows: int) -> int:
 def in_tiles(x: Array, geometry: Geometry, filters: int) -> Iterator[tuple[Place, Windows]]:
     """Some images and some of their tiles, transformed, and the windows, a view of them.
 
-    A tile is six rows of an image, which become six lines of pixels. Of many tiles all windows that begin in
-    one column make a matrix. Of few it would have too few rows: there all lines are taken as one, and the
-    windows that stand side by side make a matrix. Those that begin behind the last column of the outputs
-    then count for nothing.
+    A tile is six rows of an image, which become six lines of pixels. With many tiles, all windows that begin
+    in one column make a matrix. With few tiles, that matrix would have too few rows: all lines are taken as
+    one, and neighboring windows make a matrix. Windows that begin after the last column of the outputs then
+    count for nothing.
     """
     (rows, columns), (kh, kw) = geometry.output(*x.shape[1:3]), geometry.kernel
     x, (ph, pw) = cut_off(x, geometry.padding)
@@ -188,7 +188,7 @@ def as_windows(outputs: Array, windows: Windows) -> Array:
 
 
 def as_lines(outputs: Array, shape: tuple[int, ...], line: int) -> Array:
-    """Those of them that count, (n, tiles, 6, W' F), where ``shape`` is (n, tiles, rows, W' F)."""
+    """The outputs that belong to real windows, (n, tiles, 6, W' F); ``shape`` is (n, tiles, rows, W' F)."""
     n, tiles, _, columns = shape
     lines = outputs[:, : n * tiles * line].reshape(len(outputs), n, tiles, line)
     return lines[..., :columns].transpose(1, 2, 0, 3)

@@ -183,15 +183,15 @@ def test_a_longer_training_says_its_rate(minigrad, tmp_path):
 MISTAKES = [
     (["--resume", "nowhere"], "there is no checkpoint in nowhere; leave --resume out"),
     (["--checkpoint", "kept"], "kept holds checkpoints already, the newest step-00000010; pass --resume"),
-    (["--resume", "kept", "--seed", "1"], "is of a training with --seed 0, and this one has 1"),
-    (["--resume", "kept", "--lr", "0.5"], "is of a training with --lr None, and this one has 0.5"),
+    (["--resume", "kept", "--seed", "1"], "comes from a training with --seed 0, and this one has 1"),
+    (["--resume", "kept", "--lr", "0.5"], "comes from a training with --lr None, and this one has 0.5"),
     (
         ["--checkpoint", "new", "--data", "3", "--strategy", "server", "--option", "survive=True"],
         "ranks of ParameterServer may leave here, and a checkpoint is written by all ranks;",
     ),
     (["--checkpoint", "new", "--data", "2", "--strategy", "elastic"], "ranks of Elastic may leave"),
     (["--checkpoint", "new", "--keep", "0"], "'--keep'"),
-    (["--resume", "own"], "own/step-00000003 is of a program of your own, not of minigrad train; go on"),
+    (["--resume", "own"], "own/step-00000003 was written by your own program, not by minigrad train; resume"),
     (["--resume", "own/file"], "there is no checkpoint in own/file; leave --resume out"),
     (["--checkpoint", "own/file"], "cannot write into own/file: File exists"),
     (["--restarts", "2"], "--restarts goes on from a checkpoint; add --checkpoint DIR, or leave it out"),

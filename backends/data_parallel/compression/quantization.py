@@ -94,7 +94,7 @@ class QSGD(AllGatherCompressor, DrawingCompressor):
 
     @property
     def bits(self) -> int:
-        """Of each entry."""
+        """The number of bits of an entry."""
         return (2 * self.levels).bit_length()
 
     def scale(self, x: Array) -> Array:
