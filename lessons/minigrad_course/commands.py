@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import errno
 import os
 import re
 import shlex
@@ -150,10 +151,7 @@ def lesson(
         NextCommand(f"minigrad lesson {chosen.number} --check", "your answers to its questions").show(console)
         return
     under_mpiexec()  # raises where it is not clear whether it is
-    if not os.access(Path.cwd(), os.W_OK):
-        raise OSError(
-            f"cannot write into {Path.cwd()}, where a lesson draws; run it in a folder that you may write"
-        )
+    check_folder(Path("runs", "lessons"))
     script = own_copy(chosen.file)
     print(f"lesson {chosen.number}; the file to read beside it:\n{script}\n", flush=True)
     try:
@@ -227,6 +225,19 @@ def site(
         raise Interrupted(error.number, text) from None
     print(f"{len(pages)} pages; open\n{folder / 'index.html'}")
     NextCommand("minigrad lesson 01", "the first lesson, here").show(Console())
+
+
+def check_folder(folder: Path) -> None:
+    """Make the folder in which lessons draw; raises OSError where nothing can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise OSError(
+            f"cannot write into {folder.absolute()}: {error.strerror}; lessons draw there: run it in a folder "
+            "that you may write"
+        ) from None
 
 
 def check_answers(lesson: Lesson, file: Path | None) -> int:

@@ -110,3 +110,17 @@ def test_restarts_that_are_used_up_say_what_is_saved(minigrad, tmp_path, monkeyp
     *_, last = capsys.readouterr().err.splitlines()
     assert "; step 5 is saved in " in last and "go on with: minigrad train" in last and "nothing" not in last
     assert saved_in(None, tmp_path / "empty") == "nothing was kept"
+
+
+@pytest.mark.parametrize("reason", ["Not a directory", "Permission denied"])
+def test_a_lesson_in_a_folder_that_cannot_be_written_is_refused(minigrad, tmp_path, monkeypatch, reason):
+    if reason == "Not a directory":
+        (tmp_path / "runs").touch()
+    else:  # which root never meets
+        monkeypatch.setattr(os, "access", lambda *_: False)
+    status, _, errors = minigrad("lesson", "02")
+    folder = tmp_path / "runs" / "lessons"
+    assert status == 1 and errors.startswith(
+        f"minigrad: cannot write into {folder}: {reason}; a lesson draws"
+    )
+    assert errors.count("\n") == 1
