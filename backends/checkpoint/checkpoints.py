@@ -29,7 +29,7 @@ from safetensors.numpy import load, save
 
 from ..comm import Communicator, broadcast
 from ..comm.allgather_json import allgather_json
-from .disk import Disk
+from .disk import REAL, Disk
 
 Arrays = dict[str, np.ndarray]
 Place = tuple[int, ...]
@@ -40,7 +40,6 @@ FORMAT = 2
 MANIFEST, LOCK = "manifest.json", ".lock"
 TIMEOUT = 60.0  # seconds in which all ranks must have written their files
 PAUSES = 0.002, 1.0  # seconds between two looks for the file of another rank, the first and the longest
-REAL = Disk()
 
 
 class Damaged(ValueError):

@@ -140,3 +140,6 @@ def unlock(file: Path, descriptor: int) -> None:
     with suppress(OSError):
         file.unlink()
     os.close(descriptor)
+
+
+REAL = Disk()

@@ -14,8 +14,7 @@ import numpy as np
 
 from ..comm.collectives import barrier
 from ..comm.communicator import Communicator
-from .checkpoints import REAL
-from .disk import Disk
+from .disk import REAL, Disk
 
 
 def save(folder: Path, comm: Communicator, step: int, arrays: dict[str, Any], disk: Disk = REAL) -> None:

@@ -235,8 +235,8 @@ def check_folder(folder: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise OSError(
-            f"cannot write into {folder.absolute()}: {error.strerror}; lessons draw there: run it in a folder "
-            "that you may write"
+            f"cannot write into {folder.absolute()}: {error.strerror}; lessons draw there: run it in a "
+            "folder that you may write"
         ) from None
 
 

@@ -17,7 +17,8 @@ from minigrad.optim import Optimizer
 from ...comm.collectives import broadcast
 from ...comm.communicator import Communicator
 from ...consistency import broadcast_model
-from .server import PULL, PUSH
+
+PUSH, PULL = 30301, 30302  # the tags of the two messages
 
 
 class NaiveParameterServer(Backend):

@@ -1,0 +1,86 @@
+"""The house stays small: what a reader must read, and each package, has a budget of lines.
+
+A commit may raise a budget only for a reason that it gives.
+"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.reading import ROOT, SUBJECTS, lines, reading
+
+PACKAGES = {
+    "minigrad": 14_000,
+    "backends": 25_100,
+    "lessons/minigrad_course": 8_100,
+    "benchmarks": 4_000,
+    "tests": 68_600,
+}
+"""The most lines of Python in each package."""
+
+READINGS = {
+    "naive data parallelism": 65,
+    "naive ZeRO": 100,
+    "naive parameter server": 65,
+    "naive compression": 100,
+    "naive spatial convolution": 65,
+    "naive pipeline": 65,
+    "naive checkpoint": 210,
+    "data parallelism": 360,
+    "bucketed": 700,
+    "sharded (ZeRO)": 1_080,
+    "parameter server": 1_010,
+    "compression": 815,
+    "split linear layer": 280,
+    "pipeline engine": 405,
+    "whole pipeline": 1_625,
+}
+"""The most lines of the files that a reader of each subject opens (``python -m tests.reading``)."""
+
+
+def python_lines(package):
+    return lines(sorted((ROOT / package).rglob("*.py")))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_is_within_its_budget(package):
+    count = python_lines(package)
+    assert count <= PACKAGES[package], f"{package} has {count} lines; what can go?"
+    assert count > 0.9 * PACKAGES[package], f"{package} has {count} lines: lower its budget"
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_a_reading_is_within_its_budget(subject):
+    file = next(ROOT / name for name in SUBJECTS[subject] if (ROOT / name).exists())
+    count = lines(reading(file))
+    assert count <= READINGS[subject], f"{subject} takes {count} lines; what need not be read?"
+
+
+def test_every_family_begins_with_a_naive_form():
+    families = (
+        "data_parallel",
+        "data_parallel/zero",
+        "data_parallel/parameter_server",
+        "pipeline",
+        "checkpoint",
+    )
+    families += ("data_parallel/compression", "model_parallel", "model_parallel/spatial")
+    for family in families:
+        file = Path("backends", family, "naive.py")
+        assert (ROOT / file).exists(), file
+        assert lines([ROOT / file]) <= 65, file
+
+
+def test_backends_have_few_methods():
+    """A reader of the slide needs place, shard, forward_backward, on_grad, finish, update and step."""
+    (backend,) = (
+        node
+        for node in ast.parse((ROOT / "minigrad/backend.py").read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and node.name == "Backend"
+    )
+    methods = [node for node in backend.body if isinstance(node, ast.FunctionDef)]
+    assert len(methods) <= MOST_METHODS, f"Backend has {len(methods)} methods"
+
+
+MOST_METHODS = 36
