@@ -120,7 +120,5 @@ def test_a_lesson_in_a_folder_that_cannot_be_written_is_refused(minigrad, tmp_pa
         monkeypatch.setattr(os, "access", lambda *_: False)
     status, _, errors = minigrad("lesson", "02")
     folder = tmp_path / "runs" / "lessons"
-    assert status == 1 and errors.startswith(
-        f"minigrad: cannot write into {folder}: {reason}; a lesson draws"
-    )
+    assert status == 1 and errors.startswith(f"minigrad: cannot write into {folder}: {reason}; lessons draw")
     assert errors.count("\n") == 1
