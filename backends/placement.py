@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.backend import Values
+from minigrad.backend import Loss, Values
 from minigrad.module import Module
-from minigrad.tensor import Parameter
+from minigrad.tape import current_tape
+from minigrad.tensor import Parameter, Tensor
 
 from .comm.collectives import broadcast
 from .comm.communicator import Communicator
@@ -42,6 +43,30 @@ def refuse_placed(model: Module, *kinds: type[Module]) -> None:
             "the model was placed before, and this rank holds only its part of it; build the model anew, and "
             "load backend.full_parameters(model) | backend.full_state(model) to go on"
         )
+
+
+def loss_of_output(loss_fn: Loss) -> Loss:
+    """``loss_fn``, which raises ValueError where its value depends on parameters, as with a penalty on them.
+
+    A rank that holds a part of the model would add the penalty on its own parameters only.
+    """
+
+    def loss(out: Tensor, y: Any) -> Tensor:
+        tape = current_tape.get()
+        if tape is None:
+            return loss_fn(out, y)
+        start = len(tape.entries)
+        value = loss_fn(out, y)
+        ops = [entry for entry in tape.entries[start:] if isinstance(entry, list)]
+        inputs = [tape.entries[place] for entry in ops for place, *_ in entry]
+        if parameters := [x for x in inputs if isinstance(x, Parameter)]:
+            raise ValueError(
+                f"the loss depends on a parameter of shape {parameters[0].shape} itself, and a rank with a "
+                "part of the model sees only its own; for a penalty take the optimizer's weight_decay"
+            )
+        return value
+
+    return loss
 
 
 class TrainedStages:

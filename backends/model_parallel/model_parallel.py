@@ -23,7 +23,7 @@ from minigrad.tensor import Tensor
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_batch, check_same_on_all_ranks
-from ..placement import Placeholder, refuse_placed, shards_of
+from ..placement import Placeholder, loss_of_output, refuse_placed, shards_of
 from .class_parallel import ClassLinear, class_parallel_loss
 from .layer import ShardedLayer
 from .plan import ELEMENTWISE, PASS_THROUGH, SPLITS, Plan, check_plan, default_plan, lookup, no_samples
@@ -152,7 +152,7 @@ class ModelParallel(Backend):
     def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
         """Where each rank has some of the classes, ``loss_fn`` without gathering them."""
         heads = [m for _, m in model.named_modules() if isinstance(m, ClassLinear) and m.training]
-        return class_parallel_loss(loss_fn, heads[0].shard) if heads else loss_fn
+        return loss_of_output(class_parallel_loss(loss_fn, heads[0].shard) if heads else loss_fn)
 
     def on_grad(self, parameter: Tensor) -> bool:
         return parameter not in self.partial

@@ -23,7 +23,7 @@ from ..comm.collectives import allgather, broadcast
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_batch, check_same_on_all_ranks
 from ..partition import bounds_by_bytes, check_bounds
-from ..placement import Placeholder, TrainedStages, all_gather_named, refuse_placed
+from ..placement import Placeholder, TrainedStages, all_gather_named, loss_of_output, refuse_placed
 
 
 class LayerWise(Backend):
@@ -75,7 +75,7 @@ class LayerWise(Backend):
 
     def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
         """Only the last rank has a loss; the others go back from the token of their send."""
-        return loss_fn if self.rank == self.size - 1 else lambda token, _: token
+        return loss_of_output(loss_fn) if self.rank == self.size - 1 else lambda token, _: token
 
     def on_grad(self, parameter: Tensor) -> bool:
         return True

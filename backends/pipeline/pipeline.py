@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.backend import Backend, ForwardBackward, Values, Work, at_least_one, forward_backward_pass
+from minigrad.backend import (
+    Backend,
+    ForwardBackward,
+    Loss,
+    Values,
+    Work,
+    at_least_one,
+    forward_backward_pass,
+)
 from minigrad.data import Batch
 from minigrad.device import array_module
 from minigrad.module import Module, Sequential
@@ -22,7 +30,7 @@ from ..comm.collectives import allgather, allreduce, broadcast
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_batch, check_same_on_all_ranks
 from ..partition import bounds_by_bytes, bounds_by_time, check_bounds
-from ..placement import Placeholder, TrainedStages, all_gather_named, refuse_placed, shards_of
+from ..placement import Placeholder, TrainedStages, all_gather_named, loss_of_output, refuse_placed, shards_of
 from .engine import Engine
 from .p2p import PipelineComm
 from .schedule import Order, Schedule
@@ -135,6 +143,9 @@ class Pipeline(Backend):
 
     def check_batch(self, batch: Batch) -> None:
         check_same_batch(self.comm, batch)
+
+    def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
+        return loss_of_output(loss_fn)
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
         """Run all micro-batches as the schedule says; returns the weighted losses that this rank computes.

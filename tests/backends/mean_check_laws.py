@@ -80,3 +80,24 @@ def masked(out: Tensor, y: Any) -> Tensor:
     """The mean over samples whose label is not 0, as a plain function."""
     counts = (y != 0).astype(out.dtype)
     return (ops.cross_entropy(out, y, reduction="none") * counts).sum() / counts.sum()
+
+
+def a_penalty_is_refused(strategy: Strategy) -> None:
+    """Where ranks hold parts of the model, a loss that reads its parameters is refused, with the way out."""
+
+    def work(comm: Any) -> None:
+        backend, rng = strategy(comm), np.random.default_rng(0)
+        model = backend.place(nn.Sequential(nn.Linear(4, 4, rng=rng), nn.Tanh(), nn.Linear(4, 3, rng=rng)))
+        batch = batches_of([6])[0]
+
+        def loss(out: Tensor, y: Any) -> Tensor:
+            return ops.cross_entropy(out, y) + sum((p * p).sum() for p in model.parameters())
+
+        backend.step(model, batch, loss)
+
+    try:
+        run_ranks(2, work)
+    except ValueError as error:
+        assert "take the optimizer's weight_decay" in str(error), error
+    else:
+        raise AssertionError(f"{strategy} takes the penalty of a part for that of the model")

@@ -13,10 +13,12 @@ from backends.data_parallel.averaging import LocalSGD
 from backends.laws import distances
 from backends.model_parallel import ModelParallel
 from backends.pipeline import Pipeline
+from backends.pipeline.asynchronous import AsynchronousPipeline
+from backends.pipeline.layer_wise import LayerWise
 from minigrad import nn, ops
 from minigrad.backend import Serial
 from tests.backends import mean_check_laws
-from tests.backends.mean_check_laws import batches_of, masked
+from tests.backends.mean_check_laws import a_penalty_is_refused, batches_of, masked
 
 MEANS = {
     "cross-entropy": lambda out, y: ops.cross_entropy(out, y),
@@ -100,6 +102,11 @@ def test_a_penalty_on_the_weights_counts_once():
     for actual in run_ranks(3, lambda comm: gradients(DataParallel(comm))):
         for name, (_, relative) in distances(expected, actual).items():
             assert relative <= 1e-12, name
+
+
+@pytest.mark.parametrize("strategy", [Pipeline, LayerWise, AsynchronousPipeline, ModelParallel])
+def test_a_penalty_on_parts_of_the_model_is_refused(strategy):
+    a_penalty_is_refused(strategy)
 
 
 def test_it_is_checked_once():

@@ -45,6 +45,11 @@ def a_server_updates_what_its_optimizer_has() -> None:
         ownership_laws.a_server_updates_what_its_optimizer_has(slice(None, stop))
 
 
+def penalties_on_parts_are_refused() -> None:
+    for strategy in (Pipeline, ModelParallel):
+        mean_check_laws.a_penalty_is_refused(strategy)
+
+
 def a_backend_trains_one_model() -> None:
     for make in (DataParallel, Pipeline):
         run_ranks(2, lambda comm, make=make: ownership_laws.a_backend_trains_one_model(make, comm, plain))
@@ -181,6 +186,9 @@ BUGS = [
         a_loss_that_is_no_mean_is_refused, "was trained on"),
     Bug("a mean is checked in its own precision", "minigrad.mean_check", "out.data.astype(np.float64)",
         "out.data.astype(np.float16)", a_checked_loss_trains_as_an_unchecked_one, "no mean over samples"),
+    Bug("a rank adds the penalty on its part of the model", "backends.placement",
+        "[x for x in inputs if isinstance(x, Parameter)]", "[]",
+        penalties_on_parts_are_refused, "for that of the model"),
     Bug("where no label counts all is divided by 0", "minigrad.weighted_mean",
         "total / divisor if divisor else total * 0.0 + np.nan", "total * (1 / np.float64(divisor))",
         where_no_label_counts_nothing_is_learned, "the gradient of"),
