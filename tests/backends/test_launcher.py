@@ -28,7 +28,8 @@ def environment(**variables):
         yield
 
 
-numbers = st.integers(0, 4).map(str) | st.sampled_from(["", "abc", "-1", "1.5", "²", "0x1"])
+SUPERSCRIPT = os.fsdecode("²".encode())  # a digit, and no decimal; in whatever encoding the variables have
+numbers = st.integers(0, 4).map(str) | st.sampled_from(["", "abc", "-1", "1.5", SUPERSCRIPT, "0x1"])
 surroundings = st.dictionaries(st.sampled_from([*ALL[:-2]]), numbers)
 
 
