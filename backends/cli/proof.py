@@ -11,6 +11,7 @@ from rich.text import Text
 
 from minigrad import exact_convolutions
 from minigrad.backend import Backend, Serial
+from minigrad.data import Batch
 from minigrad.mnist import load
 from minigrad.models import find_net
 
@@ -36,16 +37,23 @@ class Proof:
     batch: int = option(13, "number of samples in the step, over all ranks", metavar="N", min=1)
     seed: int = seed_option()
 
+    def samples(self) -> Batch:
+        """The first digits, in arrays of their own: ranks on threads do not keep a data set each.
+
+        Raises ValueError where there are fewer than ``batch``.
+        """
+        digits = load("mnist5k").train
+        if not 1 <= self.batch <= len(digits):
+            raise ValueError(f"--batch must be 1 to {len(digits)}, got {self.batch}")
+        return Batch(digits.x[: self.batch].copy(), digits.y[: self.batch].copy())
+
     def run(self, comm: Communicator) -> dict[str, Any] | None:
         """Compare on this rank; returns the verdict, as ``--json`` writes it, on rank 0, None on the others.
 
         Raises ValueError for a strategy that does not compute the serial run's gradients.
         """
         net = find_net(self.net)
-        digits = load("mnist5k").train
-        if not 1 <= self.batch <= len(digits):
-            raise ValueError(f"--batch must be 1 to {len(digits)}, got {self.batch}")
-        batch = net.prepare(digits[: self.batch], self.dtype)
+        batch = net.prepare(self.samples(), self.dtype)
         backend = self.backend(comm)
         with exact_convolutions(self.exact):
             differences = differences_from_serial(
