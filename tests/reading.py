@@ -1,7 +1,8 @@
 """What a reader must read: for each subject the files that its imports lead to, and how many lines they have.
 
-``python -m tests.reading`` prints a table. A subject's own folder is followed to the end, as its files
-explain one another; of other folders a reader trusts the docstrings. Another checkout's root may be given.
+``python -m tests.reading`` prints them, and the imports between the parts of backends/. A subject's own folder
+is followed to the end, as its files explain one another; of other folders a reader trusts the docstrings.
+Another checkout's root may be given.
 """
 
 from __future__ import annotations
@@ -82,14 +83,35 @@ def lines(files: list[Path]) -> int:
     return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
 
 
+def floors(root: Path) -> dict[str, set[str]]:
+    """The parts of backends/ that each part imports, the parts that import least first."""
+    parts: dict[str, set[str]] = {}
+    for file in sorted((root / "backends").rglob("*.py")):
+        part = part_of(file, root)
+        others = {part_of(one, root) for one in imported(file, root) if one.is_relative_to(root / "backends")}
+        parts.setdefault(part, set()).update(others - {part, "__init__"})
+
+    def height(part: str) -> int:
+        return 1 + max(map(height, parts[part]), default=0)
+
+    return {part: parts[part] for part in sorted(parts, key=lambda part: (height(part), part))}
+
+
+def part_of(file: Path, root: Path) -> str:
+    return file.relative_to(root / "backends").parts[0].removesuffix(".py")
+
+
 def main(root: Path = ROOT) -> None:
-    """Print the table, in Markdown."""
+    """Print what to read, and which part of backends/ imports which, in Markdown."""
     print("| to understand | you read | lines |\n|---|---|---|")
     for subject, names in SUBJECTS.items():
         if file := next((root / name for name in names if (root / name).exists()), None):
             files = reading(file, root)
             shown = ", ".join(one.relative_to(root / "backends").as_posix() for one in files)
             print(f"| {subject} | {len(files)}: {shown} | {lines(files)} |")
+    print("\n| part of backends/ | imports |\n|---|---|")
+    for part, others in floors(root).items():
+        print(f"| {part} | {', '.join(sorted(others))} |")
 
 
 if __name__ == "__main__":
