@@ -1,8 +1,8 @@
 """What a reader must read: for each subject the files that its imports lead to, and how many lines they have.
 
-``python -m tests.reading`` prints them, and the imports between the parts of backends/. A subject's own folder
-is followed to the end, as its files explain one another; of other folders a reader trusts the docstrings.
-Another checkout's root may be given.
+``python -m tests.reading`` prints them, and the imports between the parts of backends/. A subject's own
+folder is followed to the end, as its files explain one another; of other folders a reader trusts the
+docstrings. Another checkout's root may be given.
 """
 
 from __future__ import annotations
