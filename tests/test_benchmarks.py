@@ -76,7 +76,7 @@ def test_a_benchmark_that_prints_at_its_end_is_seen(data_parallel):
 
         def interleaved(self, comm, peers, rounds):
             quiet = SimpleNamespace(print=lambda text, **settings: None)
-            with patch.object(data_parallel, "console", quiet):
+            with patch.multiple(data_parallel, console=quiet, LEAST_SECONDS=0.0):
                 times = data_parallel.interleaved(comm, peers, rounds)
             for number in range(rounds):
                 row = ", ".join(f"{name} {1000 * t[number]:.1f}" for name, t in times.items())
