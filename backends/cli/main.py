@@ -67,7 +67,7 @@ def command() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a locale without a character prints ? for it
     try:
-        if status := app(sys.argv[1:] or ["--help"], standalone_mode=False):
+        if status := app(sys.argv[1:] or ["--help"], prog_name="minigrad", standalone_mode=False):
             sys.exit(status)  # typer returns the status of an Exit, and 130 for a KeyboardInterrupt
     except BrokenPipeError:  # whoever read the output has seen enough, as head
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the end of Python writes nothing to it
