@@ -205,4 +205,6 @@ class TrainingCheckpoints:
             try:
                 job(self.files)
             except OSError as error:
+                if isinstance(error, TimeoutError) and error.errno is None:
+                    raise  # of a wait for another rank, and not of a file
                 self.say(f"{error}; the training goes on")

@@ -44,8 +44,11 @@ def storms_are_survived() -> None:
 
 
 def rare_storms_are_survived() -> None:
-    """A save that waits for a rank without space on its disk; a bit that flips while one rank is paused."""
-    storms_are_safe_and_live((72, 208), storm_of)
+    """A rank without space on its disk, for which a save waits; a bit that flips while one rank is paused.
+
+    And a partition at the end of the training.
+    """
+    storms_are_safe_and_live((72, 208, 346), storm_of)
 
 
 def a_storm_can_be_repeated() -> None:
@@ -122,6 +125,9 @@ BUGS = [
     Bug("the training ends before its last checkpoint is written", TRAINING,
         "        self.attempt(Checkpoints.close)\n", "",
         storms_are_survived, "was written, and no message says why"),
+    Bug("a wait for another rank that timed out is taken for a full disk", TRAINING,
+        "if isinstance(error, TimeoutError) and error.errno is None:", "if False:",
+        rare_storms_are_survived, "never finished the send"),
     Bug("rank 0 waits for ever for the part of another rank", CHECKPOINTS,
         "if self.disk.now() > end:", "if False:",
         rare_storms_are_survived, "not live: the training has not ended 720 s after the last fault"),
