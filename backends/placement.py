@@ -45,11 +45,13 @@ def refuse_placed(model: Module, *kinds: type[Module]) -> None:
         )
 
 
-def loss_of_output(loss_fn: Loss) -> Loss:
+def loss_of_output(loss_fn: Loss, ranks: int) -> Loss:
     """``loss_fn``, which raises ValueError where its value depends on parameters, as with a penalty on them.
 
-    A rank that holds a part of the model would add the penalty on its own parameters only.
+    Of several ``ranks`` each holds a part of the model, and would add the penalty on its own parameters only.
     """
+    if ranks == 1:
+        return loss_fn
 
     def loss(out: Tensor, y: Any) -> Tensor:
         tape = current_tape.get()

@@ -26,12 +26,22 @@ class LazyCommand(TyperCommand):
 
     @cached_property
     def loaded(self) -> Any:
-        """The command itself; raises ValueError for an environment variable with an unknown value."""
+        """The command itself.
+
+        Raises ValueError for an environment variable with an unknown value, RuntimeError for a command of
+        another package that cannot be imported.
+        """
         from minigrad.environment import check_variables  # these load NumPy
         from minigrad.lookup import object_of
 
         check_variables()
-        app = object_of(self.entry)
+        try:
+            app = object_of(self.entry)
+        except (ImportError, AttributeError) as error:
+            raise RuntimeError(
+                f"the command {self.name} is {self.entry.value}, which cannot be loaded: {error}; install "
+                "its package anew"
+            ) from error
         if not isinstance(app, typer.Typer):
             function, app = app, typer.Typer(add_completion=False)
             app.command()(function)
@@ -44,11 +54,12 @@ class LazyCommand(TyperCommand):
 
 @lru_cache(maxsize=1)
 def docstrings(module: str) -> dict[str, str]:
-    """The docstrings of the functions of a module by their names; the module is not imported."""
-    spec = find_spec(module)
-    if spec is None or spec.origin is None:
+    """The docstrings of a module's functions, by name, from its source; none where that cannot be read."""
+    try:
+        spec = find_spec(module)
+        with open(spec.origin if spec and spec.origin else "", "rb") as file:
+            nodes = ast.parse(file.read()).body
+    except (ImportError, OSError, SyntaxError, ValueError):  # a package that is gone or has no source
         return {}
-    with open(spec.origin, "rb") as file:
-        nodes = ast.parse(file.read()).body
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     return {function.name: ast.get_docstring(function) or "" for function in functions}

@@ -152,7 +152,8 @@ class ModelParallel(Backend):
     def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
         """Where each rank has some of the classes, ``loss_fn`` without gathering them."""
         heads = [m for _, m in model.named_modules() if isinstance(m, ClassLinear) and m.training]
-        return loss_of_output(class_parallel_loss(loss_fn, heads[0].shard) if heads else loss_fn)
+        loss_fn = class_parallel_loss(loss_fn, heads[0].shard) if heads else loss_fn
+        return loss_of_output(loss_fn, self.size)
 
     def on_grad(self, parameter: Tensor) -> bool:
         return parameter not in self.partial

@@ -75,7 +75,8 @@ class LayerWise(Backend):
 
     def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
         """Only the last rank has a loss; the others go back from the token of their send."""
-        return loss_of_output(loss_fn) if self.rank == self.size - 1 else lambda token, _: token
+        last = self.rank == self.size - 1
+        return loss_of_output(loss_fn, self.size) if last else lambda token, _: token
 
     def on_grad(self, parameter: Tensor) -> bool:
         return True

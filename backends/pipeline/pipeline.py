@@ -145,7 +145,7 @@ class Pipeline(Backend):
         check_same_batch(self.comm, batch)
 
     def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
-        return loss_of_output(loss_fn)
+        return loss_of_output(loss_fn, self.size)
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
         """Run all micro-batches as the schedule says; returns the weighted losses that this rank computes.

@@ -608,6 +608,25 @@ def test_the_list_of_commands_needs_neither_numpy_nor_the_commands():
         assert command.hidden or any(f" {name} " in line and first in line for line in table), name
 
 
+def test_a_command_whose_package_is_gone_ends_in_one_line_and_no_other_does(tmp_path):
+    folder = tmp_path / "gone-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: gone\nVersion: 1.0\n", encoding="utf-8")
+    (folder / "entry_points.txt").write_text("[minigrad.commands]\ngone = gone.away:run\n", encoding="utf-8")
+
+    def minigrad(*arguments):
+        command = [sys.executable, "-m", "backends", *arguments]
+        environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(command, timeout=60, env=environ, capture_output=True, encoding="utf-8")
+
+    assert " gone " in minigrad("--help").stdout and minigrad("slurm", "prove").returncode == 0
+    ended = minigrad("gone")
+    assert ended.returncode == 1 and ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith(
+        "minigrad: the command gone is gone.away:run, which cannot be loaded: No mod"
+    )
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, signals.Interrupted])
 def test_an_interrupt_is_never_status_0(minigrad, monkeypatch, error):
     """Whatever typer makes of it: some return the status of a KeyboardInterrupt and raise nothing."""

@@ -109,6 +109,27 @@ def test_a_penalty_on_parts_of_the_model_is_refused(strategy):
     a_penalty_is_refused(strategy)
 
 
+@pytest.mark.parametrize("strategy", [Pipeline, LayerWise, ModelParallel])
+def test_a_penalty_on_the_whole_model_trains_like_serial(strategy):
+    """On one rank, which holds all of it."""
+
+    def gradients(backend):
+        rng = np.random.default_rng(0)
+        layers = nn.Linear(4, 4, rng=rng), nn.Tanh(), nn.Linear(4, 3, rng=rng)
+        model = backend.place(nn.Sequential(*layers).to(dtype=np.float64))
+
+        def loss(out, y):
+            return ops.cross_entropy(out, y) + 0.1 * sum((p * p).sum() for p in model.parameters())
+
+        backend.step(model, batches_of([7], np.float64)[0], loss)
+        return backend.full_gradients(model)
+
+    expected = gradients(Serial())
+    (actual,) = run_ranks(1, lambda comm: gradients(strategy(comm)))
+    for name, (_, relative) in distances(expected, actual).items():
+        assert relative <= 1e-12, name
+
+
 def test_it_is_checked_once():
     calls = []
 
