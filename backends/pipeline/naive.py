@@ -11,12 +11,11 @@ import numpy as np
 
 from minigrad.backend import Backend, ForwardBackward, Values, Work, forward_backward_pass
 from minigrad.data import shares
-from minigrad.module import Module
-from minigrad.nn import Sequential
+from minigrad.module import Module, Sequential
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 
-from ..comm.collectives import broadcast
+from ..comm.collectives import allgather, broadcast
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model
 from ..placement import Placeholder, all_gather_named
@@ -44,9 +43,8 @@ class NaivePipeline(Backend):
             x = Tensor(part.batch.x) if first else Tensor(self.comm.recv(self.rank - 1), requires_grad=True)
             with part.forward_pass(), Tape() as tape:
                 y = part.loss(part.model(x)) if last else part.model(x)
-            if last:
-                total += part.loss_weight * y.item()
-            else:
+            total += part.loss_weight * y.item() if last else 0.0
+            if not last:
                 self.comm.send(y.data, self.rank + 1)
             waiting.append((part, tape, x, y))
         for part, tape, x, y in waiting:
@@ -56,8 +54,11 @@ class NaivePipeline(Backend):
         return total
 
     def finish(self, model: Module, loss: float) -> float:
-        """The last rank's loss."""
         return float(broadcast(self.comm, np.array([loss]), self.size - 1)[0])
+
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        others = [rows for rank, rows in enumerate(allgather(self.comm, squares)) if rank != self.rank]
+        return np.concatenate([squares, *others])
 
     def unshard_values(self, model: Module, values: Values) -> Values:
         """All ranks' arrays, by name."""
