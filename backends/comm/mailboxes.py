@@ -189,8 +189,14 @@ class World:
     def wait_for(self, rank: int, wait: Wait) -> None:
         """Return when ``wait`` is ready and, if ranks take turns, it is this rank's turn.
 
-        Raises Deadlock, RankFailed, or TimeoutError after ``wait_limit()`` seconds.
+        Raises Deadlock, RankFailed, TimeoutError after ``wait_limit()`` seconds, and RuntimeError on a
+        thread that is not the rank's: two waits of one rank would take each other's turns and messages.
         """
+        if threading.get_ident() != self.threads_of[rank]:
+            raise RuntimeError(
+                f"the communicator of {self.names[rank]} was used on another thread, at {caller()}; a job in "
+                "the background must use the communicator that it is given"
+            )
         if self.turns is None and wait.ready():
             return
         wait.where = wait.where or caller()

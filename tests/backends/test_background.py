@@ -239,6 +239,13 @@ def test_the_error_of_one_ranks_job_is_the_one_that_is_seen(world):
 
 
 @pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.timeout(60)
+def test_a_job_that_uses_the_communicator_of_its_rank_is_refused(world):
+    with pytest.raises(RuntimeError, match=r"communicator of rank \d was used on another thread, at conf"):
+        WORLDS[world](3, lambda comm: comm.background().start(lambda _: shift(comm, X))())
+
+
+@pytest.mark.parametrize("world", WORLDS)
 def test_a_job_that_is_never_finished_is_reported(world):
     words = (
         r"rank 0 never finished the sum of 24 bytes in the background that it started at test_background.py"
