@@ -85,19 +85,27 @@ def checksum_of(batch: Batch) -> int:
     return checksum
 
 
-def check_same_batch(comm: Communicator, batch: Batch) -> None:
-    """Raise ValueError, on every rank, unless all were given the same batch; an all-gather of a number."""
+def check_same_batch(comm: Communicator, batch: Batch, or_else: str = "") -> None:
+    """Raise ValueError, on every rank, unless all were given the same batch; an all-gather of a number.
+
+    ``or_else`` ends the error with another way out.
+    """
     first, *others = (int(checksum) for checksum in allgather(comm, np.array(checksum_of(batch))))
     for rank, checksum in enumerate(others, 1):
         if checksum != first:
-            raise other_batch_error(rank)
+            raise other_batch_error(rank, or_else=or_else)
 
 
-def other_batch_error(rank: int) -> ValueError:
-    """The error of all ranks where this one was given another batch than rank 0."""
+def bits_of_checksum(dtype: np.dtype) -> int:
+    """How many bits of a checksum an array of floats of this dtype represents exactly."""
+    return min(np.finfo(dtype).nmant + 1, 32)
+
+
+def other_batch_error(rank: int, than: int = 0, or_else: str = "") -> ValueError:
+    """The error of all ranks where ``rank`` was given another batch than the rank ``than``."""
     return ValueError(
-        f"rank {rank} was given another batch than rank 0; pass the whole batch, the same on every rank, of "
-        "which the backend takes each rank's share"
+        f"rank {rank} was given another batch than rank {than}; pass the whole batch, the same on every "
+        f"rank, of which the backend takes each rank's share{or_else}"
     )
 
 

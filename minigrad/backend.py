@@ -199,8 +199,7 @@ class Backend(Declaration, OwnState):
     def check_batch(self, batch: Batch) -> None:
         """Raise ValueError, on all ranks, where those that share a batch were given different ones.
 
-        Called once, in the second step: one step alone sends what its strategy must send, and no more. Those
-        that may train on samples of their own, as averaged models, do nothing.
+        Called once, in the second step: one step alone sends what its strategy must send, and no more.
         """
 
     def shard(self, batch: Batch) -> Batch:

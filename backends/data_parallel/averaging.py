@@ -18,6 +18,7 @@ from ..comm.collectives import ALLREDUCE, Allreduce, allreduce
 from ..comm.communicator import Communicator
 from ..consistency import (
     broadcast_model,
+    check_same_batch,
     check_same_on_all_ranks,
     load_mean,
     running_statistics,
@@ -34,7 +35,9 @@ class ModelAveraging(AllreduceChoice, Backend):
     By mathematics not equal to ``Serial``, except on one rank, which does the same to the last bit. The loss
     of a step is the mean over this rank's own share (0 where that is empty), and so are the gradients. A
     checkpoint holds the losses of rank 0, from which all ranks resume.
-    With ``same_start`` all ranks start with the parameters of rank 0, otherwise each with its own.
+    With ``same_start`` all ranks start with the parameters of rank 0, otherwise each with its own. With
+    ``local_batches`` every rank passes samples of its own and trains on all of them, otherwise all ranks pass
+    the whole batch.
     """
 
     models_differ = True
@@ -51,9 +54,11 @@ class ModelAveraging(AllreduceChoice, Backend):
         allreduce: Allreduce = allreduce,
         *,
         same_start: bool = True,
+        local_batches: bool = False,
         micro_batches: int = 1,
     ):
         self.comm, self.allreduce, self.same_start = comm, allreduce, same_start
+        self.local_batches = local_batches
         self.rank, self.size = comm.rank, comm.size
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.updates, self.samples = 0, 0  # since the last exchange; of this rank since the last average
@@ -66,9 +71,13 @@ class ModelAveraging(AllreduceChoice, Backend):
         self.prepare_allreduce()
         return self.hold(model)
 
+    def check_batch(self, batch: Batch) -> None:
+        if not self.local_batches:
+            check_same_batch(self.comm, batch, "; or let each pass its own, with local_batches=True")
+
     def shard(self, batch: Batch) -> Batch:
-        """The rank-th of ``size`` consecutive shares, whose sizes differ by at most one."""
-        return batch[shares(len(batch), self.size)[self.rank]]
+        """The rank-th of ``size`` consecutive shares, whose sizes differ by at most one; or all, if local."""
+        return batch if self.local_batches else batch[shares(len(batch), self.size)[self.rank]]
 
     def loss_weight(self, mine: Batch, batch: Batch) -> float:
         """1: the loss is the mean over this rank's share."""
@@ -110,7 +119,8 @@ class ModelAveraging(AllreduceChoice, Backend):
 class ParallelSGD(ModelAveraging):
     """Independent training, and one average at the very end (Zinkevich, Weimer, Smola and Li 2010).
 
-    After ``place`` one all-reduce in the whole run: 1 + parameters + running statistics elements. Not equal
+    After ``place`` one all-reduce in the whole run: 1 + parameters + running statistics elements (and in the
+    second step a number from each rank, by which they see that they have the same batch). Not equal
     to ``Serial``, and for networks far from it: models that diverge for epochs have a poor mean, and more
     ranks make it worse (``benchmarks/README.md`` has figures); ``LocalSGD`` stays close. With ``same_start``
     False each rank keeps its own initialization, and the average of such networks is worth little, because
@@ -134,9 +144,12 @@ class LocalSGD(ModelAveraging):
         period: int = 8,
         average_momentum: bool = True,
         same_start: bool = True,
+        local_batches: bool = False,
         micro_batches: int = 1,
     ):
-        super().__init__(comm, allreduce, same_start=same_start, micro_batches=micro_batches)
+        super().__init__(
+            comm, allreduce, same_start=same_start, local_batches=local_batches, micro_batches=micro_batches
+        )
         self.period, self.average_momentum = at_least_one("period", period), average_momentum
         self.optimizer: Optimizer | None = None
 
@@ -180,10 +193,16 @@ class DiLoCo(LocalSGD):
         outer_rate: float = 0.7,
         outer_momentum: float = 0.5,
         average_momentum: bool = False,
+        local_batches: bool = False,
         micro_batches: int = 1,
     ):
         super().__init__(
-            comm, allreduce, period=period, average_momentum=average_momentum, micro_batches=micro_batches
+            comm,
+            allreduce,
+            period=period,
+            average_momentum=average_momentum,
+            local_batches=local_batches,
+            micro_batches=micro_batches,
         )
         if not 0 <= outer_rate < math.inf:
             raise ValueError(f"outer_rate is a learning rate, 0 or more, got {outer_rate}")
@@ -228,9 +247,10 @@ class ElasticAveraging(ModelAveraging):
         *,
         alpha: float | None = None,
         period: int = 8,
+        local_batches: bool = False,
         micro_batches: int = 1,
     ):
-        super().__init__(comm, allreduce, micro_batches=micro_batches)
+        super().__init__(comm, allreduce, local_batches=local_batches, micro_batches=micro_batches)
         self.period = at_least_one("period", period)
         self.alpha = 0.9 / comm.size if alpha is None else alpha
         if not 0 <= self.alpha <= 1:

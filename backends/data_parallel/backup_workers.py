@@ -18,11 +18,12 @@ from minigrad.module import Module
 
 from ..comm.collectives import barrier
 from ..comm.communicator import Communicator
+from ..consistency import bits_of_checksum, other_batch_error
 from .data_parallel import DataParallel
 
 COLLECTOR = 0
 PUSH, PULL = 30101, 30102  # tags
-VERSION, SHARE, LOSS = range(3)  # the first figures of a push
+VERSION, SHARE, BATCH, LOSS = range(4)  # the first figures of a push
 
 
 @dataclass
@@ -69,6 +70,7 @@ class BackupWorkers(DataParallel):
         self.may_lag = backups > 0
         self.version = self.quorum = 0
         self.updates: list[Update] = []
+        self.batches: dict[int, tuple[int, int]] = {}  # by version: a worker, the checksum of its batch
         # By version: the means that a worker has yet to use, the collector to send.
         self.means: dict[int, Array] = {}
         # On the collector: the number of updates that each worker has received.
@@ -121,8 +123,9 @@ class BackupWorkers(DataParallel):
         """This rank's figures, statistics and gradients, such that the contributors' arrays can be added."""
         parameters, fraction = self.summary.parameters, self.summary.batch_fraction
         xp, dtype = array_module(parameters[0].data), parameters[0].dtype
+        batch = self.summary.batch_checksum % (1 << bits_of_checksum(dtype))
         reached = [float(p.grad is not None) for p in parameters]
-        figures = xp.asarray([self.version, fraction, loss, *reached], dtype)
+        figures = xp.asarray([self.version, fraction, batch, loss, *reached], dtype)
         grads = (xp.zeros(p.size, dtype) if p.grad is None else p.grad.reshape(-1) for p in parameters)
         return xp.concatenate(
             [figures, *(fraction * s.reshape(-1) for s in self.summary.statistics()), *grads]
@@ -134,6 +137,7 @@ class BackupWorkers(DataParallel):
         idle = []
         while len(pushes) < self.quorum:
             worker, push = self.comm.recv_any(PUSH)
+            self.check_batch_of(worker, push)
             if push[VERSION] != self.version:
                 self.refuse(worker, push)
             elif push[SHARE]:
@@ -151,6 +155,13 @@ class BackupWorkers(DataParallel):
             self.answer(worker, self.version)
         # Clipping must not change a mean that is still to be sent.
         return mean.copy() if self.version in self.means else mean
+
+    def check_batch_of(self, worker: int, push: Array) -> None:
+        """Raise ValueError for a worker that was given another batch than the first one in this step."""
+        if push[BATCH]:
+            first, batch = self.batches.setdefault(int(push[VERSION]), (worker, int(push[BATCH])))
+            if int(push[BATCH]) != batch:
+                raise other_batch_error(worker, first)
 
     def refuse(self, worker: int, push: Array) -> None:
         """Drop a gradient that came after its update, and send its worker all updates since."""

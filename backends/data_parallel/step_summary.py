@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import numpy as np
-
 from minigrad.device import Array, array_module, to_host, unflatten
 from minigrad.module import Module
 from minigrad.tensor import Tensor
 
-from ..consistency import other_batch_error, statistic_attributes, trained_parameters
+from ..consistency import bits_of_checksum, other_batch_error, statistic_attributes, trained_parameters
 
 BACKWARDS = 64  # more than ranks run before a reduction; what is above tells batches apart
 
@@ -70,8 +68,8 @@ class StepSummary:
         of backwards carries as much of the batch's checksum as the dtype has digits for.
         """
         xp, fraction = array_module(self.parameters[0].data), self.batch_fraction
-        digits = np.finfo(self.parameters[0].dtype).nmant + 1
-        count = self.n_backwards + BACKWARDS * (self.batch_checksum % ((1 << min(digits, 32)) // BACKWARDS))
+        largest = (1 << bits_of_checksum(self.parameters[0].dtype)) // BACKWARDS
+        count = self.n_backwards + BACKWARDS * (self.batch_checksum % largest)
         self.start_again()
         counts = [float(count * (rank == self.rank)) for rank in range(self.size)]
         flags = [float(p.grad is not None if reached is None else p in reached) for p in self.parameters]

@@ -46,7 +46,6 @@ def loss_of(model, data):
 
 def learn(backend, model, mine, epochs, on_step=None):
     """Train on the samples of this rank alone."""
-    backend.shard = lambda batch: batch  # they are its own: nothing is left to share out
     model = backend.place(model)
     optimizer, total = optim.SGD(model.parameters(), RATE), epochs * math.ceil(len(mine) / BATCH)
     fit(
@@ -121,7 +120,7 @@ def parallel_sgd(same_start):
             if (step + 1) % in_epoch == 0:
                 after[comm.rank].append(model.state_dict())
 
-        backend = ParallelSGD(comm, same_start=same_start)
+        backend = ParallelSGD(comm, same_start=same_start, local_batches=True)
         return learn(backend, model, mine, epochs=10, on_step=look).state_dict()
 
     return after, run_ranks(RANKS, work)[0]
@@ -271,8 +270,10 @@ def averaged(data, make):
     return run_ranks(RANKS, work)[0]
 
 
-makers = {H: lambda comm, H=H: LocalSGD(comm, ring_allreduce, period=H) for H in (1, 4, 16, 64)}
-makers[STEPS] = lambda comm: ParallelSGD(comm, ring_allreduce)
+makers = {
+    H: lambda comm, H=H: LocalSGD(comm, ring_allreduce, period=H, local_batches=True) for H in (1, 4, 16, 64)
+}
+makers[STEPS] = lambda comm: ParallelSGD(comm, ring_allreduce, local_batches=True)
 results, sent = {"mixed": {}, "sorted": {}}, {}
 for share, data in (("mixed", digits.train), ("sorted", sorted_digits)):
     for H, make in makers.items():
@@ -327,7 +328,6 @@ def two_weights(make):
 
     def work(comm):
         backend = make(comm)
-        backend.shard = lambda batch: batch
         model = backend.place(nn.Linear(2, 1, bias=False, rng=np.random.default_rng(3), dtype=np.float64))
         exchange = backend.exchange
 
@@ -348,8 +348,8 @@ def two_weights(make):
     return np.array(diary)
 
 
-jumps = two_weights(lambda comm: LocalSGD(comm, period=8))
-pulled = two_weights(lambda comm: ElasticAveraging(comm, period=8))
+jumps = two_weights(lambda comm: LocalSGD(comm, period=8, local_batches=True))
+pulled = two_weights(lambda comm: ElasticAveraging(comm, period=8, local_batches=True))
 before, after = pulled[:, 8::9], pulled[:, 9::9]  # start, 7 steps, the 8th before and after its exchange, ...
 total_before, total_after = (x[:, :, 0].sum(axis=0) + x[0, :, 1] for x in (before, after))
 np.testing.assert_allclose(total_after, total_before, atol=1e-12)
@@ -372,7 +372,9 @@ save(drawings.springs(own, targets, best, jumps, pulled), FIGURES / "springs.png
 # %%
 by_share = {}
 for share, data in (("mixed", digits.train), ("sorted", sorted_digits)):
-    state, _ = averaged(data, lambda comm: ElasticAveraging(comm, ring_allreduce, period=16))
+    state, _ = averaged(
+        data, lambda comm: ElasticAveraging(comm, ring_allreduce, period=16, local_batches=True)
+    )
     by_share[share] = quality(state, digits.train)[1]
     of_local = results[share][16][0]
     print(f"   {share} digits, H = 16: loss {by_share[share]:.3f}; with local SGD {of_local:.3f}")
@@ -395,11 +397,13 @@ print("\n5. An outer optimizer")
 
 
 def diloco(H, rate=0.7, momentum=0.9):  # the values of the paper
-    return lambda comm: DiLoCo(comm, ring_allreduce, period=H, outer_rate=rate, outer_momentum=momentum)
+    return lambda comm: DiLoCo(
+        comm, ring_allreduce, period=H, outer_rate=rate, outer_momentum=momentum, local_batches=True
+    )
 
 
 def local(H):
-    return lambda comm: LocalSGD(comm, ring_allreduce, period=H)
+    return lambda comm: LocalSGD(comm, ring_allreduce, period=H, local_batches=True)
 
 
 plain, outer = (averaged(sorted_digits, make)[0] for make in (local(16), diloco(16, rate=1.0, momentum=0.0)))

@@ -132,6 +132,24 @@ def other_batches_are_named(make: Make, comm: Communicator, build: Build, n: int
     assert f"rank {comm.size - 1} was given another batch than rank 0; pass the whole batch" in says, says
 
 
+def other_batches_are_seen_where_gradients_meet(
+    make: Make, ranks: int, odd: int, build: Build, seed: int | None = None
+) -> str:
+    """Where the rank ``odd`` passes samples of its own, the rank that collects raises; returns its line."""
+
+    def work(comm: Communicator) -> None:
+        backend = make(comm)
+        model = backend.place(build(5))
+        optimizer = optim.SGD(model.parameters(), 0.1)
+        for number in range(5):
+            optimizer.zero_grad()
+            backend.step(model, batch_of(number + 9 * (comm.rank == odd)), ops.cross_entropy)
+            backend.update(model, optimizer)
+        backend.finalize(model)
+
+    return refusal_of(lambda: run_ranks(ranks, work, seed=seed))
+
+
 def a_server_updates_what_its_optimizer_has(some: slice) -> None:
     """One synchronous worker is one machine, for parameters in reverse order and for ``some`` of them only.
 

@@ -1,5 +1,6 @@
 """A backend owns one model, its parameters and the whole batch, and says so where it is used otherwise."""
 
+import re
 from copy import deepcopy
 from functools import partial
 
@@ -9,7 +10,7 @@ import pytest
 from backends.comm import run_ranks
 from backends.comm.mpi_collectives import can_add
 from backends.data_parallel import BackupWorkers, DataParallel
-from backends.data_parallel.averaging import ModelAveraging
+from backends.data_parallel.averaging import DiLoCo, ElasticAveraging, LocalSGD, ParallelSGD
 from backends.data_parallel.parameter_server import ParameterServer
 from backends.data_parallel.zero.sharded import Sharded
 from backends.model_parallel.model_parallel import ModelParallel
@@ -61,21 +62,59 @@ def test_a_server_updates_what_its_optimizer_has(some):
     ownership_laws.a_server_updates_what_its_optimizer_has(some)
 
 
-def share_a_batch():
-    """Averaged models and workers of a server may have samples of their own; late workers lag behind."""
-
-    def shares(name):
-        make, _ = STRATEGIES[name]
-        kinds = (BackupWorkers, ModelAveraging, ParameterServer)
-        return run_ranks(RANKS, lambda comm: not isinstance(make(comm), kinds))[0]
-
-    return [name for name in STRATEGIES if shares(name)]
+def is_collected(name):
+    """Whether gradients go to one rank, which alone sees that batches differ."""
+    make, _ = STRATEGIES[name]
+    return isinstance(run_ranks(RANKS, make)[0], BackupWorkers | ParameterServer)
 
 
 @pytest.mark.parametrize("n", [4, 6])
-@pytest.mark.parametrize("name", share_a_batch())
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if not is_collected(name)])
 def test_other_batches_are_named(name, n):
     run(partial(ownership_laws.other_batches_are_named, n=n), name)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("staleness", [0, 1, None])
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_server_names_workers_with_other_batches(servers, staleness, seed):
+    make = partial(ParameterServer, servers=servers, staleness=staleness)
+    text = ownership_laws.other_batches_are_seen_where_gradients_meet(make, servers + 2, 1, plain, seed)
+    assert text.startswith(
+        ("rank 0 was given another batch than rank 1;", "rank 1 was given another batch than rank 0;")
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("backups", [0, 1])
+def test_a_collector_names_workers_with_other_batches(backups, seed):
+    make = partial(BackupWorkers, backups=backups)
+    text = ownership_laws.other_batches_are_seen_where_gradients_meet(make, 4, 2, plain, seed)
+    assert re.match("rank [123] was given another batch than rank [123]; pass the whole", text)
+    assert "rank 2" in text
+
+
+@pytest.mark.parametrize("make", [ParallelSGD, LocalSGD, DiLoCo, ElasticAveraging])
+def test_averaged_models_may_have_local_batches(make):
+    """Then a rank trains on all that it passes: without an exchange, as one machine alone does."""
+
+    def work(comm):
+        trained = []
+        for backend in (
+            make(comm, local_batches=True, **({} if make is ParallelSGD else {"period": 9})),
+            Serial(),
+        ):
+            model = backend.place(plain(5))
+            optimizer = optim.SGD(model.parameters(), 0.1)
+            for number in range(3):
+                optimizer.zero_grad()
+                backend.step(model, batch_of(5 * number + comm.rank, 3 + comm.rank), ops.cross_entropy)
+                backend.update(model, optimizer)
+            trained.append(model.state_dict())
+        for name, value in trained[0].items():
+            np.testing.assert_array_equal(value, trained[1][name])
+
+    run_ranks(RANKS, work)
 
 
 @pytest.mark.parametrize("name", ["pipeline", "layer-wise", "model", "sharded 3"])

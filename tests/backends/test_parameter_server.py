@@ -340,7 +340,7 @@ def test_each_server_gets_and_sends_its_share_for_every_worker(workers, servers,
         backend.pull()
         n = sum(p.size for p in model.parameters() if p.requires_grad)
         cuts = shares(n, servers)
-        pushes = [8 * (3 + len(backend.layout.segments(i)) + c.stop - c.start) for i, c in enumerate(cuts)]
+        pushes = [8 * (4 + len(backend.layout.segments(i)) + c.stop - c.start) for i, c in enumerate(cuts)]
         answers = [8 * (1 + c.stop - c.start) for c in cuts]
         out, into = (
             now.bytes - then.bytes for now, then in ((ledger.sent(), sent), (ledger.received(), heard))

@@ -115,7 +115,7 @@ class Scripted:
 
     def recv_any(self, tag):
         worker = next(self.coming)
-        push = Push.pack((self.clocks[worker], 0, 1), [True], np.ones(2))
+        push = Push.pack((self.clocks[worker], 0, 1, 0), [True], np.ones(2))
         self.clocks[worker] += 1
         return worker, push
 

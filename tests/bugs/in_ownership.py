@@ -7,7 +7,9 @@ from functools import partial
 import numpy as np
 
 from backends.comm import run_ranks
-from backends.data_parallel import DataParallel
+from backends.data_parallel import BackupWorkers, DataParallel
+from backends.data_parallel.averaging import LocalSGD
+from backends.data_parallel.parameter_server import ParameterServer
 from backends.data_parallel.zero.sharded import Sharded
 from backends.laws import trains_like_serial
 from backends.model_parallel.model_parallel import ModelParallel
@@ -84,6 +86,20 @@ def other_batches_are_named() -> None:
         for n in (4, 6):
             law = partial(ownership_laws.other_batches_are_named, make, build=plain, n=n)
             run_ranks(2, law)
+
+
+def servers_compare_batches() -> None:
+    text = ownership_laws.other_batches_are_seen_where_gradients_meet(ParameterServer, 3, odd=1, build=plain)
+    assert "was given another batch" in text, text
+
+
+def collectors_compare_batches() -> None:
+    text = ownership_laws.other_batches_are_seen_where_gradients_meet(BackupWorkers, 3, odd=1, build=plain)
+    assert "was given another batch" in text, text
+
+
+def averaged_models_compare_batches() -> None:
+    run_ranks(2, partial(ownership_laws.other_batches_are_named, LocalSGD, build=plain))
 
 
 def other_samples_are_named() -> None:
@@ -179,6 +195,15 @@ BUGS = [
     Bug("checksums do not travel", "backends.data_parallel.step_summary",
         "self.n_backwards + BACKWARDS * (self.batch_checksum", "self.n_backwards + BACKWARDS * (0",
         other_batches_are_named, "it was not refused"),
+    Bug("a server takes gradients of any batch", "backends.data_parallel.parameter_server.server",
+        "if push.batch != batch:", "if False:", servers_compare_batches, "it was not refused"),
+    Bug("a worker's checksum stays behind", SERVERS, "self.step_samples, self.batch), reached",
+        "self.step_samples, 0), reached", servers_compare_batches, "it was not refused"),
+    Bug("a collector takes gradients of any batch", "backends.data_parallel.backup_workers",
+        "if push[BATCH]:", "if push[BATCH] < 0:", collectors_compare_batches, "it was not refused"),
+    Bug("averaged models may have any batches", "backends.data_parallel.averaging",
+        "if not self.local_batches:", "if self.local_batches:", averaged_models_compare_batches,
+        "it was not refused"),
     Bug("any loss is a mean", BACKEND, "return splits and loss_fn", "return False and splits and loss_fn",
         a_loss_that_is_no_mean_is_refused, "was trained on"),
     Bug("parts without labels that count pass for a mean", "minigrad.mean_check",

@@ -34,8 +34,10 @@ from minigrad.optim import Optimizer
 from ...comm.collectives import allgather, allreduce, broadcast
 from ...comm.communicator import Communicator, RankEnded
 from ...consistency import (
+    bits_of_checksum,
     broadcast_model,
     check_same_on_all_ranks,
+    checksum_of,
     load_mean,
     running_statistics,
     trained_parameters,
@@ -126,7 +128,7 @@ class ParameterServer(ShardedOptimizer):
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.consistency = consistency_model(self.workers, staleness, softsync)
         find_stale_rate(stale_rate)
-        self.steps = self.samples = 0
+        self.steps = self.samples = self.batch = 0
         self.server: Server | None = None
         self.silence = Silence()
         self.replica: list[Communicator] = []  # the strategies inside this one, in a Stack
@@ -191,6 +193,10 @@ class ParameterServer(ShardedOptimizer):
         self.refuse_earlier(model)
         self.pull()
         return True
+
+    def check_batch(self, batch: Batch) -> None:
+        """Here the servers check: the checksum travels in the push of the step."""
+        self.batch = checksum_of(batch) % (1 << bits_of_checksum(self.layout.parameters[0].dtype))
 
     def shard(self, batch: Batch) -> Batch:
         """This worker's share, of sizes that differ by at most one."""
@@ -292,9 +298,10 @@ class ParameterServer(ShardedOptimizer):
             self.pending_pulls.append(self.comm.start_recv(server, PULL))
             reached = [parameters[segment.n].grad is not None for segment in layout.segments(number)]
             part = layout.parts[number] if self.step_samples else slice(0)
-            message = Push.pack((self.steps, version, self.step_samples), reached, gradient[part])
+            message = Push.pack((self.steps, version, self.step_samples, self.batch), reached, gradient[part])
             self.pending_pushes.append(self.comm.start_send(message, server, PUSH))
         self.samples += self.step_samples
+        self.batch = 0
 
     def pull(self) -> None:
         """Wait for the servers' answers, if any are due."""

@@ -22,7 +22,7 @@ from minigrad.device import Array, array_module
 from minigrad.optim import Optimizer, Part
 
 from ...comm.communicator import Communicator, RankEnded, wait_limit
-from ...consistency import weighted
+from ...consistency import other_batch_error, weighted
 from ...stale_rates import Factor, naive
 from ..flat import Segment
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .consistency import ConsistencyModel
 
 PUSH, PULL, LAST, RESULT, RECEIPT = range(30201, 30206)  # tags
-FIGURES = 3  # the first elements of a push: clock, version, samples
+FIGURES = 4  # the first elements of a push: clock, version, samples, checksum of the batch
 Watch = Callable[[Iterable[int], Mapping[int, int]], None]
 """Takes the ranks whose end is to be reported, and the pushes that ranks owe."""
 NextPush = Callable[[], tuple[int, Array]]
@@ -41,7 +41,7 @@ class Push(NamedTuple):
     """A worker's gradient over its ``samples`` of step ``clock``, for a server's part of the parameters.
 
     ``version`` is that of the parameters the gradient was computed with; ``reached`` says for each segment
-    whether the loss reached its parameter.
+    whether the loss reached its parameter. ``batch`` is the checksum of the whole batch, 0 in most steps.
     """
 
     worker: int
@@ -50,10 +50,11 @@ class Push(NamedTuple):
     samples: int
     reached: list[bool]
     gradient: Array
+    batch: int = 0
 
     @staticmethod
-    def pack(figures: tuple[int, int, int], reached: Iterable[bool], gradient: Array) -> Array:
-        """Clock, version and samples, flags, and the gradient, as one message in its dtype.
+    def pack(figures: tuple[int, int, int, int], reached: Iterable[bool], gradient: Array) -> Array:
+        """Clock, version, samples and checksum, flags, and the gradient, as one message in its dtype.
 
         float32 represents whole numbers up to 2^24, which limits the number of steps.
         """
@@ -63,8 +64,9 @@ class Push(NamedTuple):
     @classmethod
     def unpack(cls, worker: int, message: Array, segments: int) -> Push:
         """The push that ``worker`` sent; its gradient is a view of ``message``."""
-        clock, version, samples, *flags = map(int, message[: FIGURES + segments].tolist())
-        return cls(worker, clock, version, samples, [*map(bool, flags)], message[FIGURES + segments :])
+        clock, version, samples, batch, *flags = map(int, message[: FIGURES + segments].tolist())
+        gradient = message[FIGURES + segments :]
+        return cls(worker, clock, version, samples, [*map(bool, flags)], gradient, batch)
 
 
 class LostWorker(NamedTuple):
@@ -124,6 +126,7 @@ class Server:
     staleness: Counter[int] = field(default_factory=Counter)
     applied: Counter[int] = field(default_factory=Counter)
     lost: dict[int, LostWorker] = field(default_factory=dict)
+    batches: dict[int, tuple[int, int]] = field(default_factory=dict)  # by clock: a worker, its checksum
 
     @property
     def weights(self) -> Array:
@@ -178,7 +181,14 @@ class Server:
         self.waiting.discard(rank)
 
     def take(self, push: Push) -> None:
-        """Store a gradient, unless it is of no samples; its worker waits from now on."""
+        """Store a gradient, unless it is of no samples; its worker waits from now on.
+
+        Raises ValueError for a worker that was given another batch than the first one in this step.
+        """
+        if push.batch:
+            first, batch = self.batches.setdefault(push.clock, (push.worker, push.batch))
+            if push.batch != batch:
+                raise other_batch_error(push.worker, first)
         self.clocks[push.worker] += 1
         self.waiting.add(push.worker)
         if push.samples:
