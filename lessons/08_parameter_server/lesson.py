@@ -143,7 +143,7 @@ for servers in SS:
     for p in PS:
         into, out, measured[p, servers] = a_round(p, servers)
         assert (out == p * (part + 4)).all(), f"out {out}, expected {p * (part + 4)}"  # and the version
-        few = (into >= p * (part + 4 * 4)) & (into <= p * (part + 4 * 7))  # and four to seven numbers
+        few = (into >= p * (part + 4 * 5)) & (into <= p * (part + 4 * 8))  # and five to eight numbers
         assert few.all(), f"in {into}, expected about {p * part}"
         measurement, formula = measured[p, servers], round_formula(p, servers)
         assert abs(measurement / formula - 1) < 0.01, (
