@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
@@ -59,9 +59,11 @@ def guarded(main: Callable[[], None]) -> None:
         main()
         return
     raised: weakref.ref | None = None
+    heard: set[int] = set()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal raised
+        heard.add(number)
         if (raised is None or raised() is None) and not postponed(frame):
             interruption = Interrupted(number)
             raised = weakref.ref(interruption)
@@ -84,7 +86,7 @@ def guarded(main: Callable[[], None]) -> None:
             os.write(1, SHOW_CURSOR)
         end(Interrupted(number, "it did not stop by itself; what it had begun to write is not kept"))
 
-    undo = listen(SIGNALS, interrupt, stop)
+    undo = listen(SIGNALS, interrupt, stop, heard)
     try:
         main()
     except Interrupted as interruption:
@@ -117,20 +119,29 @@ def end(interruption: Interrupted) -> NoReturn:
     os._exit(128 + interruption.number)
 
 
-def listen(numbers: Iterable[int], handler: Handler, act: Callable[[int], object]) -> Callable[[], None]:
+def listen(
+    numbers: Iterable[int],
+    handler: Handler,
+    act: Callable[[int], object],
+    heard: Collection[int] = frozenset(),
+) -> Callable[[], None]:
     """Install ``handler``, which runs in the main thread, and a thread that calls ``act(number)``.
 
-    The thread reacts even while the main thread is inside a library call. An ignored SIGHUP stays ignored,
-    because nohup relies on it. Returns a function that restores the previous handlers. Only the main thread
-    may call this.
+    The thread reacts even while the main thread is inside a library call, and to a signal that the handler
+    has ``heard`` even if another handler was installed before the thread could look. An ignored SIGHUP stays
+    ignored, because nohup relies on it. Returns a function that restores the previous handlers. Only the main
+    thread may call this.
     """
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
 
+    listening = True
+
     def wait() -> None:
         with open(reader, "rb", buffering=0) as source:
             while number := source.read(1):  # nothing at the end: the other end is closed
-                if signal.getsignal(number[0]) is handler:  # the program has not installed one of its own
+                own = signal.getsignal(number[0]) is handler  # the program has installed no other one
+                if listening and (own or number[0] in heard):
                     act(number[0])
 
     threading.Thread(target=wait, name="signals", daemon=True).start()
@@ -141,6 +152,8 @@ def listen(numbers: Iterable[int], handler: Handler, act: Callable[[int], object
     descriptor = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
     def undo() -> None:
+        nonlocal listening
+        listening = False
         signal.set_wakeup_fd(descriptor)
         for number, old in before.items():
             signal.signal(number, old)

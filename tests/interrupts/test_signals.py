@@ -129,6 +129,13 @@ def test_a_signal_just_before_a_request_to_stop_is_heard(tmp_path):
     assert any("it did not stop by itself" in words for words in broken)  # unless the request comes too late
 
 
+def test_a_thread_that_reads_the_signal_after_the_request_began_hands_it_on(tmp_path):
+    late = ("while number := source.read(1):", "while number := (source.read(1), time.sleep(0.2))[0]:")
+    assert status(tmp_path, signal.SIGTERM, REQUEST, late) == (0, "heard 15\n")
+    deaf = (" or number[0] in heard", "")
+    assert status(tmp_path, signal.SIGTERM, REQUEST, late, deaf) == (0, "heard None\n")
+
+
 def ends_with_its_cursor(*change: tuple[str, str]) -> bool:
     """Whether a process that gets a signal while its progress bar hides the cursor ends well and shows it."""
     run = subprocess.run(
