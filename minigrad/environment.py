@@ -4,6 +4,7 @@ import os
 
 VALUES = {
     "MINIGRAD_MALLOC": ("", "default"),
+    "MINIGRAD_OPS": ("", "fast", "readable"),
     "MINIGRAD_CHECK": ("", "arrays", "messages", "all"),
     "MINIGRAD_CUDA_AWARE": ("", "0", "1"),
 }

@@ -1,13 +1,13 @@
 """Loops over the elements of arrays, compiled to machine code by Numba.
 
 NumPy computes a normalisation in a dozen passes through memory, a loop in two or three: layer norm takes a
-fifth of the time. So where an op needs several passes, its readable form stands first, as on the slide, and
-beside it one written as loops. They take arrays of the host, all of float32 or all of float64; the readable
+fifth of the time. So where an op needs several passes, ``ops`` has its readable form, as on the slide, and
+``ops/fast`` one written as loops. They take arrays of the host, all of float32 or all of float64; the readable
 form computes everything else: on GPUs, in other types, and where there is no Numba.
 
 The only file that imports Numba, when the first op asks for loops, since it takes 0.3 s and 60 MB. Machine
 code is stored in ``__pycache__`` beside its source, or where NUMBA_CACHE_DIR says, for other ranks and runs.
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/layer_norm.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/layer_norm.py``.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def machine_code(function: Callable[..., None], dtypes: str, stored: bool = True
         return machine_code(function, dtypes, stored=False)
 
 
-def fit(*arrays: Any) -> bool:
+def can_take(*arrays: Any) -> bool:
     """Whether loops take these: arrays of the host, all of float32 or all of float64, the first not empty.
 
     False where there is no Numba.

@@ -1,8 +1,10 @@
 """The differentiable functions: each returns its value and one pullback per input.
 
+This folder is what one reads: one file for each family. ``fast`` has faster forms, which ``faster`` joins.
 Lecture section: back-propagation. Lesson: 02_backpropagation.
 """
 
+from ..environment import variable
 from .activation import elu, gelu, hardswish, log_sigmoid, silu, softplus
 from .adaptive_pool import adaptive_avg_pool2d, adaptive_max_pool2d
 from .batch_norm import batch_norm
@@ -70,6 +72,9 @@ from .shape import (
     transpose,
 )
 from .softmax import log_softmax, logsumexp, softmax
+
+if variable("MINIGRAD_OPS") != "readable":
+    from . import fast as fast
 
 __all__ = [
     "abs", "adaptive_avg_pool2d", "adaptive_max_pool2d", "add", "argsort", "astype", "avg_pool1d",

@@ -21,7 +21,7 @@ def fast_form(name: str, x: Array, *settings: float) -> OpResult | None:
     """The op called ``name`` as a kernel on a GPU, or as a loop on the host; None where loops do not fit."""
     if on_gpu(x):
         return activation_kernels.activation(name, x, *settings)
-    return activation_loops.activation(name, x, *settings) if loops.fit(x) else None
+    return activation_loops.activation(name, x, *settings) if loops.can_take(x) else None
 
 
 @elementwise
@@ -42,7 +42,7 @@ def gelu(x: Array, *, approximate: str = "none") -> OpResult:
 
 def gelu_by_tanh(x: Array) -> OpResult:
     c = 2 * math.sqrt(2 / math.pi)
-    if loops.fit(x):
+    if loops.can_take(x):
         return activation_loops.activation("gelu_by_tanh", x, c, c * 0.044715)
     share = logistic(c * (x + 0.044715 * (x * x * x)))  # (1 + tanh(z)) / 2, without its cancellation
 

@@ -70,7 +70,7 @@ def even_windows(windows: list[slice]) -> tuple[int, int] | None:
 @op
 def mean_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
     x, (_, _, height, width) = floating(x), x.shape
-    if not loops.fit(x):
+    if not loops.can_take(x):
         return along_both_axes(mean_along, x, rows, columns)
     y, to_x = means_by_loops(nhwc(x), lambda: tables_of_means(height, width, rows, columns))
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
@@ -79,7 +79,7 @@ def mean_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
 @op
 def largest_of_spans(x: Array, *, rows: int, columns: int) -> OpResult:
     _, _, height, width = x.shape
-    if not loops.fit(x):
+    if not loops.can_take(x):
         return along_both_axes(largest_along, x, rows, columns)
     y, to_x = max_by_loops(nhwc(x), lambda: tables_and_taps(height, width, rows, columns))
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)

@@ -107,7 +107,7 @@ def merged(parts: Sequence[Array]) -> tuple[float, Array, Array]:
 
 def moments(x: Array) -> tuple[Array, Array]:
     """The mean of each channel of x (N, C), and the sum of the squared deviations from it."""
-    if loops.fit(x):
+    if loops.can_take(x):
         mean, squares = np.empty(x.shape[1], x.dtype), np.empty(x.shape[1], x.dtype)
         write_moments(x, mean, squares)
         return mean, squares
@@ -117,7 +117,7 @@ def moments(x: Array) -> tuple[Array, Array]:
 
 def normalized(x: Array, mean: Array, factor: Array, bias: Array, relu: bool) -> Array:
     """(x - mean) factor + bias, or with ``relu`` what is positive of it."""
-    if loops.fit(x, mean, factor, bias):
+    if loops.can_take(x, mean, factor, bias):
         y = np.empty(x.shape, x.dtype)
         write_normalized(x, mean, factor, np.ascontiguousarray(bias), relu, y)
         return y
@@ -127,7 +127,7 @@ def normalized(x: Array, mean: Array, factor: Array, bias: Array, relu: bool) ->
 
 def gradient_sums(g: Array, after_relu: Array | None, x: Array, mean: Array) -> tuple[Array, Array]:
     """The sums of g over each channel, and of its products with the deviations, g as before the ReLU."""
-    if loops.fit(g, x, mean):
+    if loops.can_take(g, x, mean):
         total, along = np.empty((2, x.shape[1]), x.dtype)
         y, relu = (x, False) if after_relu is None else (after_relu, True)
         write_gradient_sums(np.ascontiguousarray(g), relu, y, x, mean, total, along)
@@ -140,7 +140,7 @@ def gradient(
     g: Array, after_relu: Array | None, x: Array, mean: Array, factor: Array, slope: Array, shift: Array
 ) -> Array:
     """The gradient through ReLU and scale, minus the terms by which x moves its own mean and variance."""
-    if loops.fit(g, x, mean, factor, slope, shift):
+    if loops.can_take(g, x, mean, factor, slope, shift):
         d = np.empty(x.shape, x.dtype)
         y, relu = (x, False) if after_relu is None else (after_relu, True)
         write_gradient(np.ascontiguousarray(g), relu, y, x, mean, factor, slope, shift, d)

@@ -44,7 +44,7 @@ def by_taps(x: Array, w: Array, geometry: Geometry) -> Convolved:
 
 def depthwise(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Convolved:
     """``by_taps``, as loops; these may begin with a bias (C,)."""
-    if not loops.fit(x, w) or bias is not None and bias.dtype != x.dtype:
+    if not loops.can_take(x, w) or bias is not None and bias.dtype != x.dtype:
         y, pullbacks = by_taps(x, w, geometry)
         return (y if bias is None else y + bias), pullbacks
     (n, height, width, channels), x = x.shape, np.ascontiguousarray(x)

@@ -124,7 +124,7 @@ def negative(x: Array) -> OpResult:
 def abs(x: Array) -> OpResult:
     """|x|, with gradient 0 at 0 and at NaN."""
     xp = array_module(x)
-    if loops.fit(x):
+    if loops.can_take(x):
         return np.abs(x), (lambda g: of_elements(write_absolute_gradient, x, g),)
 
     def to_x(g: Array) -> Array:
@@ -178,7 +178,7 @@ def cos(x: Array) -> OpResult:
 @elementwise
 def sigmoid(x: Array) -> OpResult:
     """1 / (1 + e ** -x)."""
-    if loops.fit(x):
+    if loops.can_take(x):
         value = of_elements(write_logistic, x)
         return value, (lambda g: of_elements(write_logistic_gradient, value, g),)
     y = logistic(x)
@@ -204,7 +204,7 @@ def relu(x: Array) -> OpResult:
 @elementwise
 def leaky_relu(x: Array, *, slope: float = 0.01) -> OpResult:
     """x where positive, else ``slope`` * x."""
-    if loops.fit(x):
+    if loops.can_take(x):
         y = of_elements(write_leaky, x, settings=[slope])
         same_sign = y if slope >= 0 else x  # the next op is likely to need y, too
         return y, (lambda g: of_elements(write_leaky_gradient, same_sign, g, settings=[slope]),)

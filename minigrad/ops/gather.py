@@ -31,7 +31,7 @@ def gather(x: Array, indices: Array, *, axis: int) -> OpResult:
     xp, axis = array_module(x), axis_of(axis, max(x.ndim, 1))
     check_indices("gather", indices, x, axis)
     shape = x.shape
-    if loops.fit(x) and are_whole(indices, x, axis):
+    if loops.can_take(x) and are_whole(indices, x, axis):
         rows = three_axes(np.asarray(indices, np.intp), axis)
         return take(x, rows, axis, indices.shape), (
             lambda g: add(np.zeros(shape, g.dtype), rows, axis, g),
@@ -85,7 +85,7 @@ def scatter_add(x: Array, indices: Array, values: Array, *, axis: int) -> OpResu
     xp, axis = array_module(x), axis_of(axis, max(x.ndim, 1))
     check_indices("scatter_add", indices, x, axis)
     values = xp.broadcast_to(xp.asarray(values, xp.result_type(x, values)), indices.shape)
-    if loops.fit(x, values) and are_whole(indices, x, axis):
+    if loops.can_take(x, values) and are_whole(indices, x, axis):
         rows, sizes = three_axes(np.asarray(indices, np.intp), axis), indices.shape
         return add(x.copy(order="C"), rows, axis, values), (
             lambda g: g,

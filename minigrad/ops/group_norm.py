@@ -78,7 +78,7 @@ def normalize_groups(x: Array, weight: Array, bias: Array, groups: int, eps: flo
         return a.reshape(shape[0], *shape[2:], shape[1]).transpose(0, ndim - 1, *range(1, ndim - 1))
 
     x = floating(x, weight)
-    form = by_loops if loops.fit(x, weight, bias) else by_passes
+    form = by_loops if loops.can_take(x, weight, bias) else by_passes
     y, (to_x, to_weight, to_bias) = form(pixels(x), weight, bias, groups, eps)
     g_pixels = once(pixels)  # one array for all, so that they share their sums
     to_parameters = (lambda g: to_weight(g_pixels(g))), (lambda g: to_bias(g_pixels(g)))

@@ -55,7 +55,7 @@ def interpolate(
     if align_corners:
         axes = [(m, Fraction(n - 1, max(m - 1, 1))) for n, (m, _) in zip(x.shape[2:], axes, strict=True)]
     rows, columns = (Axis(mode, align_corners, n, *axis) for n, axis in zip(x.shape[2:], axes, strict=True))
-    y, to_x = (by_loops if loops.fit(x) else by_passes)(nhwc(x), rows, columns)
+    y, to_x = (by_loops if loops.can_take(x) else by_passes)(nhwc(x), rows, columns)
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 

@@ -5,13 +5,10 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 
 from __future__ import annotations
 
-import numpy as np
-
-from .. import loops
 from ..device import Array, array_module
 from ..op import OpResult, op
-from ..tape import once
 from .elementwise import floating
+from .faster import faster
 from .half import half_in_single
 from .trailing_axes import over_trailing_axes
 
@@ -19,18 +16,13 @@ from .trailing_axes import over_trailing_axes
 @op
 @over_trailing_axes
 @half_in_single
+@faster
 def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> OpResult:
     """Each sample's last axes with mean 0 and variance 1, times weight, plus bias (Ba et al. 2016).
 
     The shape of ``weight`` says which last axes of x are normalized. Raises ValueError where it is another.
     """
-    x = floating(x, weight)
-    return (by_loops if loops.fit(x, weight, bias) else by_passes)(x, weight, bias, eps)
-
-
-def by_passes(x: Array, weight: Array, bias: Array, eps: float) -> OpResult:
-    """The readable form."""
-    xp = array_module(x)
+    x, xp = floating(x, weight), array_module(x)
 
     def mean(a: Array) -> Array:
         return a.sum(axis=-1, keepdims=True) / max(a.shape[-1], 1)
@@ -44,72 +36,3 @@ def by_passes(x: Array, weight: Array, bias: Array, eps: float) -> OpResult:
         return (d - mean(d) - normal * mean(d * normal)) * scale
 
     return normal * weight + bias, (to_x, lambda g: g * normal, lambda g: g)
-
-
-def by_loops(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: float) -> OpResult:
-    """The same, a row at a time, which stays in the cache."""
-    features = x.shape[-1]
-
-    def rows(a: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(a).reshape(a.size // max(features, 1), features)
-
-    x, shape = rows(x), x.shape
-    y, (mean, scale) = np.empty_like(x), np.empty((2, len(x)), x.dtype)
-    normalize(x, np.ascontiguousarray(weight), np.ascontiguousarray(bias), eps, y, mean, scale)
-
-    def to_x(g: np.ndarray) -> np.ndarray:
-        d = np.empty_like(x)
-        write_gradient(rows(g), x, mean, scale, np.ascontiguousarray(weight), d)
-        return d.reshape(shape)
-
-    @once
-    def to_parameters(g: np.ndarray) -> np.ndarray:
-        sums = np.zeros((2, features))
-        add_to_sums(rows(g), x, mean, scale, *sums)
-        return sums.astype(x.dtype)
-
-    to_weight, to_bias = lambda g: to_parameters(g)[0].copy(), lambda g: to_parameters(g)[1].copy()
-    return y.reshape(shape), (to_x, to_weight, to_bias)
-
-
-@loops.compiled
-def normalize(x: Array, weight: Array, bias: Array, eps: float, y: Array, mean: Array, scale: Array) -> None:
-    rows, columns = x.shape
-    for i in range(rows):
-        total = 0.0
-        for j in range(columns):
-            total += x[i, j]
-        m = x.dtype.type(total / columns)
-        total = 0.0
-        for j in range(columns):
-            total += (x[i, j] - m) * (x[i, j] - m)
-        s = x.dtype.type(1 / np.sqrt(total / columns + eps))
-        for j in range(columns):
-            y[i, j] = (x[i, j] - m) * s * weight[j] + bias[j]
-        mean[i], scale[i] = m, s
-
-
-@loops.compiled
-def write_gradient(g: Array, x: Array, mean: Array, scale: Array, weight: Array, d: Array) -> None:
-    rows, columns = x.shape
-    for i in range(rows):
-        m, s, total, along = mean[i], scale[i], 0.0, 0.0
-        for j in range(columns):
-            total += g[i, j] * weight[j]
-            along += g[i, j] * weight[j] * (x[i, j] - m)
-        a, b = x.dtype.type(total / columns), x.dtype.type(along / columns * s * s)
-        for j in range(columns):
-            d[i, j] = (g[i, j] * weight[j] - a - (x[i, j] - m) * b) * s
-
-
-@loops.compiled
-def add_to_sums(
-    g: Array, x: Array, mean: Array, scale: Array, of_products: Array, of_gradients: Array
-) -> None:
-    """Add the sums of g times the normalized x, and of g: the gradients of weight and bias."""
-    rows, columns = x.shape
-    for i in range(rows):
-        m, s = mean[i], scale[i]
-        for j in range(columns):
-            of_products[j] += g[i, j] * ((x[i, j] - m) * s)
-            of_gradients[j] += g[i, j]

@@ -41,7 +41,7 @@ def max_pool2d(
     """
     geometry, images = pool_geometry(x, kernel, stride, padding, dilation, ceil_mode), nhwc(x)
     _, _, height, width = x.shape
-    if loops.fit(images):
+    if loops.can_take(images):
         y, to_x = max_by_loops(images, lambda: tables_and_taps(geometry, height, width))
     else:
         y, to_x = (max_on_gpu if on_gpu(x) else max_of_windows)(images, geometry)
@@ -122,7 +122,7 @@ def avg_pool2d(
     """
     geometry, images = pool_geometry(x, kernel, stride, padding, 1, ceil_mode), nhwc(floating(x))
     _, _, height, width = x.shape
-    if loops.fit(images):
+    if loops.can_take(images):
         y, to_x = means_by_loops(images, lambda: tables_of_means(geometry, height, width, count_include_pad))
     elif are_tiles(geometry, height, width):
         y, to_x = mean_of_tiles(images, geometry)

@@ -84,7 +84,7 @@ def clipped_loss(loss: str, x: Array, y: Array, steepness: float, limit: float, 
     shape = check_one_shape(loss, x, y)
     check_reduction(loss, reduction)
     x, y = alike(x, y)
-    if loops.fit(x, y) and reduction != "none":
+    if loops.can_take(x, y) and reduction != "none":
         each = np.empty(1, x.dtype)  # their sum
         slope = of_elements(partial(write_slope, each), x, y, settings=[steepness, limit, 0.5 / steepness])
     else:

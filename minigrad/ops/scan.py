@@ -28,7 +28,7 @@ def cumsum(x: Array, *, axis: int) -> OpResult:
 def cumprod(x: Array, *, axis: int) -> OpResult:
     """The products of the elements along ``axis`` up to each of them; zeros and infinities have gradients."""
     axis, xp = axis_of(axis, max(x.ndim, 1)), array_module(x)
-    if loops.fit(x) and x.ndim:
+    if loops.can_take(x) and x.ndim:
         return products_by_loops(x, axis)
     y = scan(xp.cumprod, x, axis)
 
@@ -71,7 +71,7 @@ def scan(function: Callable[..., Any], x: Array, axis: int) -> Array:
 
 def running_sums(x: Array, axis: int, backwards: bool = False) -> Array:
     """The sums of x along ``axis`` up to each element, or ``backwards`` from it to the last one."""
-    if loops.fit(x) and x.ndim:
+    if loops.can_take(x) and x.ndim:
         return sums_by_loops(x, axis, backwards)
     turned = (..., *[slice(None, None, -1 if backwards and i == axis else None) for i in range(x.ndim)])
     return scan(array_module(x).cumsum, x[turned], axis)[turned]

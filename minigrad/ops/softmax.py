@@ -81,7 +81,7 @@ def largest_keepdims(x: Array, axes: tuple[int, ...]) -> Array:
 
 def are_rows(x: Array, axes: tuple[int, ...]) -> bool:
     """Whether loops take x, and a copy of its rows along ``axes``, a single one, takes little time."""
-    return loops.fit(x) and len(axes) == 1 and abs(x.strides[axes[0]]) <= NEAR
+    return loops.can_take(x) and len(axes) == 1 and abs(x.strides[axes[0]]) <= NEAR
 
 
 def by_rows(x: np.ndarray, axis: int, logarithm: bool) -> OpResult:

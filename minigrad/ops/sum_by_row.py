@@ -18,7 +18,7 @@ def sum_by_row(g: Array, rows: Array, count: int) -> Array:
     """
     xp = array_module(g)
     d = xp.zeros((count, *g.shape[1:]), g.dtype)
-    if loops.fit(g):
+    if loops.can_take(g):
         flat, rows = np.ascontiguousarray(g).reshape(len(g), -1), np.ascontiguousarray(rows, np.intp)
         add_rows(flat, rows, d.reshape(count, -1))
     else:

@@ -141,10 +141,12 @@ def rows_have_the_gradients_of_their_readable_forms() -> None:
 
 def loops_take_arrays_of_one_type() -> None:
     x = drawn(3)
-    assert not loops.available() or loops.fit(x, x), "arrays of one type are refused"
+    assert not loops.available() or loops.can_take(x, x), "arrays of one type are refused"
     others = (x.astype(np.float32), x.astype(">f8"), [1.0], None)
-    assert not any(loops.fit(x, other) for other in others), "arrays of several types are taken"
-    assert not loops.fit(x.astype(">f8")) and not loops.fit(x[:0]), "an array that no loop takes is taken"
+    assert not any(loops.can_take(x, other) for other in others), "arrays of several types are taken"
+    assert not loops.can_take(x.astype(">f8")) and not loops.can_take(x[:0]), (
+        "an array that no loop takes is taken"
+    )
 
 
 def machine_code_ends_with_its_module() -> None:

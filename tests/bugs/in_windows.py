@@ -459,7 +459,7 @@ BUGS = [
     Bug("a sample's sums begin with those of the one before", GROUPS,
         "sums[j], products[j], m[j] = 0, 0, mean[n, j % channels]", "m[j] = mean[n, j % channels]",
         normalisations_by_loops_are_the_readable_ones, "gradient", thorough=True),
-    Bug("loops take each row's mean for the first one's", "minigrad.ops.layer_norm",
+    Bug("loops take each row's mean for the first one's", "minigrad.ops.fast.layer_norm",
         "m, s, total, along = mean[i], scale[i]", "m, s, total, along = mean[0], scale[i]",
         normalisations_by_loops_are_the_readable_ones, "gradient"),
     Bug("the readable layer norm takes its scale for a constant", "minigrad.ops.layer_norm",

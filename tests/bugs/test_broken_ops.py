@@ -116,7 +116,7 @@ GRADIENTS = {
     "a coefficient of gelu": (
         partial(
             mutant(
-                "minigrad.ops.activation", ("if loops.fit(x):", "if False:"), ("0.134145", "0.044715 ")
+                "minigrad.ops.activation", ("if loops.can_take(x):", "if False:"), ("0.134145", "0.044715 ")
             ).gelu,
             approximate="tanh",
         ),
@@ -201,7 +201,7 @@ DTYPES = {
     "a value": lambda x: mutant(
         "minigrad.ops.elementwise",
         (
-            "if loops.fit(x):\n        y = of_elements(write_leaky",
+            "if loops.can_take(x):\n        y = of_elements(write_leaky",
             "if False:\n        y = of_elements(write_leaky",
         ),
         (

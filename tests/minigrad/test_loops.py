@@ -184,7 +184,7 @@ X = np.ones(3)
     ],
 )
 def test_loops_take_arrays_of_one_floating_type(arrays, fits):
-    assert loops.fit(*arrays) == (fits and loops.available())
+    assert loops.can_take(*arrays) == (fits and loops.available())
 
 
 def test_without_numba_there_is_a_way_out():
@@ -192,6 +192,6 @@ def test_without_numba_there_is_a_way_out():
     try:
         with patch.dict(sys.modules, {"numba": None}):
             assert "pip install numba" in str(loops.problem())
-            assert not loops.available() and not loops.fit(X)
+            assert not loops.available() and not loops.can_take(X)
     finally:
         loops.problem.cache_clear()

@@ -27,7 +27,7 @@ def tilings(draw):
 
 
 def largest(x, geometry):
-    if loops.fit(x):
+    if loops.can_take(x):
         return max_by_loops(x, lambda: pool.tables_and_taps(geometry, *x.shape[1:3]))
     return (pool.max_on_gpu if on_gpu(x) else pool.max_of_windows)(x, geometry)
 

@@ -1,0 +1,87 @@
+"""Layer norm as loops over rows.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/__init__.py``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import loops
+from ...device import Array
+from ...op import OpResult
+from ...tape import once
+from ..faster import form_of
+from ..layer_norm import layer_norm
+
+
+@form_of(layer_norm)
+def by_loops(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, *, eps: float = 1e-5) -> OpResult:
+    """A row at a time, which stays in the cache."""
+    if not loops.can_take(x, weight, bias):
+        return NotImplemented
+    features = x.shape[-1]
+
+    def rows(a: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(a).reshape(a.size // max(features, 1), features)
+
+    x, shape = rows(x), x.shape
+    y, (mean, scale) = np.empty_like(x), np.empty((2, len(x)), x.dtype)
+    normalize(x, np.ascontiguousarray(weight), np.ascontiguousarray(bias), eps, y, mean, scale)
+
+    def to_x(g: np.ndarray) -> np.ndarray:
+        d = np.empty_like(x)
+        write_gradient(rows(g), x, mean, scale, np.ascontiguousarray(weight), d)
+        return d.reshape(shape)
+
+    @once
+    def to_parameters(g: np.ndarray) -> np.ndarray:
+        sums = np.zeros((2, features))
+        add_to_sums(rows(g), x, mean, scale, *sums)
+        return sums.astype(x.dtype)
+
+    to_weight, to_bias = lambda g: to_parameters(g)[0].copy(), lambda g: to_parameters(g)[1].copy()
+    return y.reshape(shape), (to_x, to_weight, to_bias)
+
+
+@loops.compiled
+def normalize(x: Array, weight: Array, bias: Array, eps: float, y: Array, mean: Array, scale: Array) -> None:
+    rows, columns = x.shape
+    for i in range(rows):
+        total = 0.0
+        for j in range(columns):
+            total += x[i, j]
+        m = x.dtype.type(total / columns)
+        total = 0.0
+        for j in range(columns):
+            total += (x[i, j] - m) * (x[i, j] - m)
+        s = x.dtype.type(1 / np.sqrt(total / columns + eps))
+        for j in range(columns):
+            y[i, j] = (x[i, j] - m) * s * weight[j] + bias[j]
+        mean[i], scale[i] = m, s
+
+
+@loops.compiled
+def write_gradient(g: Array, x: Array, mean: Array, scale: Array, weight: Array, d: Array) -> None:
+    rows, columns = x.shape
+    for i in range(rows):
+        m, s, total, along = mean[i], scale[i], 0.0, 0.0
+        for j in range(columns):
+            total += g[i, j] * weight[j]
+            along += g[i, j] * weight[j] * (x[i, j] - m)
+        a, b = x.dtype.type(total / columns), x.dtype.type(along / columns * s * s)
+        for j in range(columns):
+            d[i, j] = (g[i, j] * weight[j] - a - (x[i, j] - m) * b) * s
+
+
+@loops.compiled
+def add_to_sums(
+    g: Array, x: Array, mean: Array, scale: Array, of_products: Array, of_gradients: Array
+) -> None:
+    """Add the sums of g times the normalized x, and of g: the gradients of weight and bias."""
+    rows, columns = x.shape
+    for i in range(rows):
+        m, s = mean[i], scale[i]
+        for j in range(columns):
+            of_products[j] += g[i, j] * ((x[i, j] - m) * s)
+            of_gradients[j] += g[i, j]
