@@ -1,6 +1,6 @@
 """Cross-entropy with settings, as a loss function for any backend.
 
-Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``nn.py``.
+Lecture section: synchronous data parallelism. Lesson: 02_backpropagation, by ``nn/__init__.py``.
 """
 
 from __future__ import annotations

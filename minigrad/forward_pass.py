@@ -1,6 +1,6 @@
 """A forward pass of training knows its step and its samples, for layers that draw random numbers.
 
-Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``nn.py``.
+Lecture section: synchronous data parallelism. Lesson: 02_backpropagation, by ``nn/dropout.py``.
 """
 
 from __future__ import annotations

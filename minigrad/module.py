@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MethodType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class Module:
     """
 
     training = True
+    written: ClassVar[tuple[Any, ...]] = ()  # its forward and __call__, as the class was written
 
     def __new__(cls, *arguments: Any, **settings: Any) -> Self:
         """Raises TypeError where settings are passed by position, or to a class without any."""
@@ -54,6 +55,16 @@ class Module:
         if y is None:
             raise TypeError(f"the forward of {type(self).__name__} returned None; end it with return")
         return y
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        cls.written = cls.forward, cls.__call__
+
+    def unchanged_type(self) -> type[Module] | None:
+        """Its class; None where another method was put on it or the class, as a spy or a counter does."""
+        kind = type(self)
+        written = kind.written == (kind.forward, kind.__call__)
+        return kind if written and not self.has_own_forward() else None
 
     def has_own_forward(self) -> bool:
         """Whether this object has a forward instead of its class's, as where a spy or a counter was put."""

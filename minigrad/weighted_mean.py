@@ -1,6 +1,6 @@
 """A loss that is divided by something else than the number of samples, for parts of a batch as for the whole.
 
-Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by
+Lecture section: synchronous data parallelism. Lesson: 02_backpropagation, by
 ``cross_entropy_loss.py``.
 """
 

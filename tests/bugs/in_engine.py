@@ -25,6 +25,7 @@ from minigrad import (
     testing,
 )
 from minigrad.lr_schedules import SCHEDULES, warm_up
+from minigrad.nn import initial_weights
 from minigrad.ops import elementwise
 from tests.bugs.bug import Bug
 from tests.minigrad import extremes, fast_form_laws, gpu_laws, op_laws, recompute_laws, tape_laws
@@ -177,8 +178,8 @@ def elements_have_the_values_of_their_readable_forms() -> None:
 
 
 def weights_are_one_stream() -> None:
-    with patch.object(nn, "BLOCK", 4):
-        fast_form_laws.is_one_stream(nn.sample, (3, 3), np.float32)
+    with patch.object(initial_weights, "BLOCK", 4):
+        fast_form_laws.is_one_stream(initial_weights.sample, (3, 3), np.float32)
 
 
 def a_mean_far_away_leaves_the_deviations() -> None:
@@ -519,7 +520,8 @@ BUGS = [
         softmax_is_exact_on_any_level, " for "),
     Bug("rows are shifted by nothing, on a slide", SOFTMAX, "y = exponentials(x - largest_keepdims(x, axes))",
         "y = exponentials(x + 0)", softmax_is_exact_on_any_level, "nan|inf| for "),
-    Bug("the last block of weights is drawn to its full size", "minigrad.nn", "block[:] = draw(block.size)",
+    Bug("the last block of weights is drawn to its full size", "minigrad.nn.initial_weights",
+        "block[:] = draw(block.size)",
         "block[:] = draw(BLOCK)[: block.size]", weights_are_one_stream, "next number"),
     Bug("loops take arrays of two types", "minigrad.loops", "and a.dtype == dtype", "",
         loops_take_arrays_of_one_type, "of several types"),
@@ -620,9 +622,9 @@ BUGS = [
         "0 <= more", another_shape_is_no_gradient, "was taken"),
     Bug("what an op returns is not looked at", "minigrad.op", "check_result(function, result, arrays)",
         "pass", an_op_returns_its_pullbacks, "was called|not iterable|unpack"),
-    Bug("a forward on a layer is passed over", "minigrad.nn", "written and not layer.has_own_forward()",
+    Bug("a forward on a layer is passed over", "minigrad.module", "written and not self.has_own_forward()",
         "written", a_spy_is_called, "passed over"),
-    Bug("a forward on a class is passed over", "minigrad.nn",
-        "WRITTEN.get(kind) in (None, (kind.forward, kind.__call__))", "True", a_spy_is_called,
+    Bug("a forward on a class is passed over", "minigrad.module",
+        "kind.written == (kind.forward, kind.__call__)", "True", a_spy_is_called,
         "the forward of <class .* was passed over"),
 ]  # fmt: skip

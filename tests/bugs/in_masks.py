@@ -27,7 +27,7 @@ BUGS = [
         mask_laws.layers_drop_other_elements, r"\d+ masks in \d+ calls"),
     Bug("a layer has one mask in a pass", PASS, "self.calls[path] - 1", "0",
         mask_laws.layers_drop_other_elements, r"\d+ masks in \d+ calls"),
-    Bug("a layer has one mask outside of steps", "minigrad.nn", "self.calls += 1", "self.calls = 1",
+    Bug("a layer has one mask outside of steps", "minigrad.nn.dropout", "self.calls += 1", "self.calls = 1",
         mask_laws.layers_drop_other_elements, r"\d+ masks in \d+ calls"),
     Bug("layers are counted, not named by their positions", "minigrad.module", "path.append(i)",
         "path.append(0)", mask_laws.stages_drop_like_serial, SERIAL),

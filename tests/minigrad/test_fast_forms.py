@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from minigrad import device, loops, nn, op, ops, sums
+from minigrad import device, loops, op, ops, sums
+from minigrad.nn import initial_weights
 from minigrad.ops import elementwise, product, scan
 from minigrad.ops.elementwise import constant_power, positive_part, where_positive
 from minigrad.ops.elementwise_loops import of_elements
@@ -96,8 +97,8 @@ def test_products_of_a_column_and_a_long_row(rows, inner, columns, dtype, order,
 
 @given(hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=6), DTYPES, st.integers(1, 9))
 def test_weights_drawn_in_blocks(shape, dtype, block):
-    with patch.object(nn, "BLOCK", block):
-        is_one_stream(nn.sample, shape, dtype)
+    with patch.object(initial_weights, "BLOCK", block):
+        is_one_stream(initial_weights.sample, shape, dtype)
 
 
 @given(DTYPES, DTYPES, st.integers(0, 40), st.integers(0, 140), st.sampled_from([c_order, fortran_order]))

@@ -1,0 +1,122 @@
+"""Functions of each element, and softmax.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``nn/__init__.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import ops
+from ..lookup import check_choice
+from ..module import Module
+from ..tensor import Tensor
+
+
+class Flatten(Module):
+    """(N, ...) to (N, features)."""
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.flatten(x, start_axis=1)
+
+
+class ReLU(Module):
+    """max(x, 0)."""
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.relu(x)
+
+
+class LeakyReLU(Module):
+    """x where positive, else ``slope`` * x."""
+
+    def __init__(self, slope: float = 0.01):
+        self.slope = slope
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.leaky_relu(x, slope=self.slope)
+
+    def describe(self) -> str:
+        return str(self.slope)
+
+
+class GELU(Module):
+    """x times the normal distribution function, or with ``approximate="tanh"`` nearly so."""
+
+    def __init__(self, approximate: str = "none"):
+        check_choice("approximation", approximate, ("none", "tanh"))
+        self.approximate = approximate
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.gelu(x, approximate=self.approximate)
+
+    def describe(self) -> str:
+        return "" if self.approximate == "none" else f"approximate={self.approximate!r}"
+
+
+class SiLU(Module):
+    """x sigmoid(x)."""
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.silu(x)
+
+
+class Softplus(Module):
+    """log(1 + e ** (beta x)) / beta, and x where beta x > ``threshold``."""
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0):
+        self.beta, self.threshold = beta, threshold
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.softplus(x, beta=self.beta, threshold=self.threshold)
+
+    def describe(self) -> str:
+        return f"beta={self.beta}, threshold={self.threshold}"
+
+
+class ELU(Module):
+    """x where positive, else ``alpha`` (e ** x - 1)."""
+
+    def __init__(self, alpha: float = 1.0):
+        self.alpha = alpha
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.elu(x, alpha=self.alpha)
+
+    def describe(self) -> str:
+        return str(self.alpha)
+
+
+class LogSigmoid(Module):
+    """log(sigmoid(x))."""
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.log_sigmoid(x)
+
+
+class Hardswish(Module):
+    """x times a ramp from 0 at -3 to 1 at 3."""
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.hardswish(x)
+
+
+class Sigmoid(Module):
+    """1 / (1 + e ** -x)."""
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.sigmoid(x)
+
+
+class Tanh(Module):
+    """The hyperbolic tangent."""
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.tanh(x)
+
+
+class Softmax(Module):
+    """exp(x) / sum(exp(x)) along the last axis."""
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.softmax(x)
