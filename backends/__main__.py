@@ -1,30 +1,19 @@
 """``minigrad``, also ``python -m backends``: a signal ends it in one line, even while modules are loading."""
 
-import sys
-
-from .process import rank
-from .process.signals import SIGNALS, guarded
+import os
+import signal
 
 
-def main() -> None:
-    """The entry point of the command; a signal to a rank of an MPI job ends the whole job at once."""
-    if rank.number() is None:
-        guarded(load_and_run)
-    else:
-        rank.listen_for(SIGNALS)
-        load_and_run()
+def end_at_once(number: int, _: object) -> None:
+    """The handler of Ctrl-C until ``entry.main`` has its own, and at the end of Python."""
+    os.write(2, b"minigrad: was interrupted by SIGINT before it began; nothing was kept\n")
+    os._exit(128 + number)
 
 
-def load_and_run() -> None:
-    if sys.argv[1:] == ["--version"]:  # which needs none of what the other commands load
-        from importlib.metadata import version
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # nohup ignores the signal
+    signal.signal(signal.SIGINT, end_at_once)
 
-        print(f"minigrad {version('minigrad-course')}")
-        return
-    from .cli.main import command
-
-    command()
-
+from .entry import main  # noqa: E402 - the import takes a while, in which the handler must be there
 
 if __name__ == "__main__":
     main()

@@ -66,7 +66,7 @@ FAMILIES = ("data_parallel", "model_parallel", "pipeline")
 SHARED = ("consistency", "stale_rates", "placement", "partition", "laws")  # what the families share
 ORDER = (
     *("words", "process", "comm", "grid", *SHARED, *FAMILIES),
-    *("stack", "registry", "checkpoint", "launch", "storm", "cli", "__main__"),
+    *("stack", "registry", "checkpoint", "launch", "storm", "cli", "entry", "__main__"),
 )
 
 

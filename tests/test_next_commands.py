@@ -12,9 +12,9 @@ from minigrad_course import commands
 from minigrad_course.experiments.speedup import Speedup
 from minigrad_course.progress import Progress
 
-from backends.__main__ import main
 from backends.cli import main as command_line
 from backends.cli.next_command import after_storm
+from backends.entry import main
 from backends.process import launcher
 
 TRAIN = "train --net sigmoid --batch 1000 --epochs 1 --transport threads --checkpoint kept --every 5"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import typer
 
-from backends.__main__ import main
 from backends.cli.main import app
 from backends.cli.proof import conclusion
 from backends.cli.training import epoch_line
+from backends.entry import main
 from minigrad.train import History
 
 ROOT = Path(__file__).parents[1]

@@ -12,7 +12,7 @@ from tests.reading import ROOT, SUBJECTS, lines, reading
 
 PACKAGES = {
     "minigrad": 14_250,
-    "backends": 25_160,
+    "backends": 25_200,
     "lessons/minigrad_course": 8_100,
     "benchmarks": 4_000,
     "tests": 68_600,

@@ -29,6 +29,7 @@ from safetensors.numpy import load, save
 
 from ..comm import Communicator, broadcast
 from ..comm.allgather_json import allgather_json
+from ..comm.communicator import wait_limit
 from .disk import REAL, Disk
 
 Arrays = dict[str, np.ndarray]
@@ -38,7 +39,8 @@ Place = tuple[int, ...]
 NAME = re.compile(r"step-[0-9]+(\.[0-9]+)?")  # of a generation's folder
 FORMAT = 2
 MANIFEST, LOCK = "manifest.json", ".lock"
-TIMEOUT = 60.0  # seconds in which all ranks must have written their files
+TIMEOUT = 60.0  # seconds in which all ranks must have written their files, at the most
+NO_SPACE = b'{"problem": "No space left on device"}'  # what a rank says in a description without a byte
 PAUSES = 0.002, 1.0  # seconds between two looks for the file of another rank, the first and the longest
 
 
@@ -216,25 +218,30 @@ class Checkpoints:
         if self.comm.rank > 0:
             with suppress(OSError):  # its bytes are in the way of the description
                 self.disk.remove(part / f"rank-{self.comm.rank}.safetensors")
-            self.write_description(part, json.dumps({"problem": problem}).encode())
+            try:
+                self.write_description(part, json.dumps({"problem": problem}).encode())
+            except OSError:  # the other ranks' files fill the disk
+                self.disk.write(part / f"rank-{self.comm.rank}.json", b"")  # which takes no space
         else:
             self.leftovers.append(part.name)  # a slower rank may write into it later
             self.remove_own_leftovers()
 
     def description(self, part: Path, rank: int) -> dict[str, Any]:
         """What a rank says about its file; OSError, naming the rank, unless it has written it in time."""
-        end, file = self.disk.now() + TIMEOUT, part / f"rank-{rank}.json"
+        # The other ranks may wait in the next message meanwhile, and not for longer than their limit.
+        limit = min(TIMEOUT, wait_limit() / 2)
+        end, file = self.disk.now() + limit, part / f"rank-{rank}.json"
         pause, longest = PAUSES
         while True:
             try:
-                described = json.loads(self.disk.read(file))
+                described = json.loads(self.disk.read(file) or NO_SPACE)
                 if "problem" in described:
                     raise OSError(f"rank {rank} cannot write its part: {described['problem']}")
                 return described
             except FileNotFoundError:
                 if self.disk.now() > end:
                     raise OSError(
-                        f"rank {rank} has not written its part within {TIMEOUT:g} s; the folder must be one "
+                        f"rank {rank} has not written its part within {limit:g} s; the folder must be one "
                         "that all ranks share"
                     ) from None
             except ValueError as error:

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from backends.__main__ import main
+from backends.entry import main
 from backends.process import launcher
 from minigrad import mnist
 from minigrad.data import Dataset

@@ -8,10 +8,10 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from backends.__main__ import main
 from backends.comm import chrome, run_ranks
 from backends.comm.collectives import ring_allreduce
 from backends.comm.trace import Traced, gather_trace
+from backends.entry import main
 from backends.process import launcher
 from tests.bugs.mutant import mutant
 

@@ -241,8 +241,16 @@ BUGS = [
     Bug(
         "rank 0 waits for a rank whose disk is full",
         CHECKPOINTS,
-        '            self.write_description(part, json.dumps({"problem": problem}).encode())\n',
-        "            pass\n",
+        '                self.write_description(part, json.dumps({"problem": problem}).encode())\n',
+        "                pass\n",
+        a_write_that_fails_says_why_and_leaves_nothing,
+        "rank 1 has not written its part",
+    ),
+    Bug(
+        "rank 0 waits for a rank that cannot write a byte",
+        CHECKPOINTS,
+        'rank}.json", b"")  # which',
+        'rank}.none", b"")  # which',
         a_write_that_fails_says_why_and_leaves_nothing,
         "rank 1 has not written its part",
     ),

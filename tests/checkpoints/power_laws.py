@@ -391,7 +391,8 @@ class FailingDisk(RecordedDisk):
             raise self.error
 
     def write(self, file: Path, content: bytes) -> None:
-        self.fail("write", file)
+        if content:
+            self.fail("write", file)
         super().write(file, content)
 
     def remove_folder(self, folder: Path) -> None:
@@ -423,11 +424,15 @@ def saves_on_a_failing_disk(disk: FailingDisk) -> tuple[list[str], list[str]]:
 
 
 def a_write_that_fails_says_why_and_leaves_nothing() -> None:
-    """Of each rank's file and of the manifest; the last step is written, and nothing else is left."""
+    """Of each rank's file and of the manifest; the last step is written, and nothing else is left.
+
+    Also where a rank cannot write a byte, so that it has no words for rank 0.
+    """
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     for ranks, name, why in (
         (1, "rank-0.safetensors", ""),
         (2, "rank-1.safetensors", "rank 1 cannot write its part: "),
+        (2, "*rank-1.*", "rank 1 cannot write its part: "),
         (2, "manifest.json", ""),
     ):
         problems, names = saves_on_a_failing_disk(FailingDisk("write", name, full, ranks))

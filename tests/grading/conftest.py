@@ -10,7 +10,7 @@ from minigrad_course.grading.judge import definitions
 from minigrad_course.grading.starter_imports import StarterImports
 from minigrad_course.grading.submission import Submission, WorkerPool
 
-from backends.__main__ import main
+from backends.entry import main
 
 TASKS = """
 from dataclasses import dataclass

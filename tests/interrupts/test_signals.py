@@ -192,3 +192,25 @@ DESCRIPTOR_BUGS = {
 @pytest.mark.parametrize("bug", DESCRIPTOR_BUGS)
 def test_the_law_of_descriptors_catches(bug):
     assert not leaves_no_descriptors(mutant("backends.process.signals", DESCRIPTOR_BUGS[bug]), seconds=0.5)
+
+
+AT_IMPORT = """
+import os, signal, sys
+
+class Kill:
+    def find_spec(self, name, *_):
+        if name == {name!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.argv = ["minigrad", "lesson"]
+sys.meta_path.insert(0, Kill())
+from backends.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["backends.process", "faulthandler", "backends.process.signals", "typer"])
+def test_a_signal_while_modules_are_loaded_ends_the_command_in_one_line(name):
+    command = [sys.executable, "-c", AT_IMPORT.format(name=name)]
+    run = subprocess.run(command, env={"PYTHONPATH": str(ROOT), "PATH": ""}, capture_output=True, timeout=60)
+    assert (run.returncode, run.stderr.count(b"\n")) == (130, 1) and b"nothing was kept" in run.stderr, run

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from backends.__main__ import main
+from backends.entry import main
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from minigrad_course.site.notebook import notebook
 from minigrad_course.site.recording import Recording
 from minigrad_course.site.single_page import single_page
 
-from backends.__main__ import main
+from backends.entry import main
 from tests.bugs.mutant import mutant
 from tests.site.links import faults
 from tests.site.notebook_runs import runs_cell_by_cell

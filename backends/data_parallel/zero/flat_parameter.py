@@ -22,6 +22,7 @@ Start = Callable[[Callable[[Communicator], Any], str, int], Callable[[], Any]]
 """Starts a collective, with its name and bytes; returns the function that waits for its result."""
 
 
+ORDER = "sharded layers must be called on all ranks in the same order"
 NUMBERS = 16  # that a shape can tell apart, by its axes
 
 
@@ -70,7 +71,7 @@ class FlatParameter:
     def start_all_gather(self) -> None:
         """Start to gather the parts of all ranks, unless that has been started."""
         if self.pending_all_gather is None:
-            self.pending_all_gather = self.start(self.gather_parts, "allgather", self.shard.nbytes)
+            self.pending_all_gather = self.start(self.gather_parts, f"allgather ({ORDER})", self.shard.nbytes)
 
     def gather_parts(self, comm: Communicator) -> list[Array]:
         """The parts of all ranks; raises RuntimeError where a rank gathers another flat parameter.
@@ -85,8 +86,7 @@ class FlatParameter:
                 shapes = ", ".join(str(parameter.shape) for parameter in self.parameters)
                 raise RuntimeError(
                     f"rank {rank} sent other weights than rank {comm.rank} gathers, those of shapes "
-                    f"{shapes}: layers whose weights are sharded must be called on all ranks in the same "
-                    "order, whatever the samples; call the same ones, or use stage=2"
+                    f"{shapes}: {ORDER}, whatever the samples; call the same ones, or use stage=2"
                 )
         return [part.reshape(-1) for part in parts]
 

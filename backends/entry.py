@@ -1,0 +1,26 @@
+"""The entry point of ``minigrad``, which loads nothing heavy before a signal can end it in one line."""
+
+import sys
+
+from .process import rank
+from .process.signals import SIGNALS, guarded
+
+
+def main() -> None:
+    """Run the command of ``sys.argv``; a signal to a rank of an MPI job ends the whole job at once."""
+    if rank.number() is None:
+        guarded(load_and_run)
+    else:
+        rank.listen_for(SIGNALS)
+        load_and_run()
+
+
+def load_and_run() -> None:
+    if sys.argv[1:] == ["--version"]:  # which needs none of what the other commands load
+        from importlib.metadata import version
+
+        print(f"minigrad {version('minigrad-course')}")
+        return
+    from .cli.main import command
+
+    command()
