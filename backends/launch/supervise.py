@@ -180,6 +180,9 @@ class Job:
             text = self.text_of(f"stacks.{number}").strip()
             stacks.append(f"rank {number}\n{text or 'It wrote no stack.'}\n")
             over = (self.folder / f"left.{number}").exists()
+            if (self.folder / f"{rank.STOPPED}.{number}").exists():
+                states.append(RankState(number, f"rank {number}"))
+                continue
             place = "" if notes[number] else place_of_main_thread(text, rank.__file__)
             states += notes[number] or [RankState(number, f"rank {number}", place=place, over=over)]
         report = HangReport(states, "\n".join(stacks))

@@ -25,6 +25,7 @@ from .signals import SIGNALS, listen
 from .sweep import MARK, marked
 
 SAVES, LOST = "saves", "lost"  # the notes of a rank that saves at a signal, and of one that lost another
+STOPPED = "stopped"  # the note about a rank whose process was stopped when a wait timed out
 SHIELD = "MINIGRAD_SHIELD"  # the variable that tells a rank the process between it and mpiexec
 DELIVERY = 1.0  # seconds within which messages that a rank sent before its end arrive
 DUMP = signal.SIGQUIT  # a rank that gets it writes its stacks, as Java's machines do, and goes on
@@ -122,7 +123,10 @@ def note_wait(name: str, wait: str, peers: Iterable[int], since: float) -> bool:
 
 
 def request_stacks() -> None:
-    """Let all ranks of the job on this machine write their stacks, unless another rank has requested it."""
+    """Let all ranks of the job on this machine write their stacks, unless another rank has requested it.
+
+    Notes which of them are stopped: mpiexec may let them go on before the launcher asks.
+    """
     folder = job_folder()
     with suppress(OSError):
         os.close(os.open(os.path.join(folder, "hang"), os.O_CREAT | os.O_EXCL))
@@ -134,7 +138,18 @@ def request_stacks() -> None:
                     suppress(ValueError, ProcessLookupError),
                 ):
                     if (process := int(pid.read())) in ours:
+                        if is_stopped(process):
+                            note(f"{STOPPED}.{file.partition('.')[2]}", "")
                         os.kill(process, DUMP)
+
+
+def is_stopped(process: int) -> bool:
+    """Whether a signal such as SIGSTOP has stopped a process; False where there is no /proc."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
 
 
 def main() -> None:

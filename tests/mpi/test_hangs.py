@@ -55,3 +55,13 @@ def test_all_ranks_report_and_the_first_that_stopped_is_named(processes, kind):
     assert parts[1::2] == ["0", "1", "2"]
     for part in parts[2::2]:
         assert 'script.py", line 9 in stops' in part
+
+
+def test_a_rank_whose_process_is_stopped_is_named(processes):
+    """By the state of its process when the wait times out: mpiexec may let it go on afterwards."""
+    program = "os.kill(os.getpid(), signal.SIGSTOP) if rank == 1 else comm.recv(1)"
+    text = START.format(program=program).replace("import sys, time", "import os, signal, sys, time")
+    (processes.folder / "script.py").write_text(text, encoding="utf-8")
+    job = processes.minigrad("run", "-n", "2", "script.py", MINIGRAD_TIMEOUT="1.5")
+    assert job.status == 1 and "\n  rank 1 does not wait: its process does not answer\n" in job.err, job.err
+    assert "\n  rank 1 stopped first; " in job.err, job.err
