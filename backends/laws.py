@@ -9,20 +9,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minigrad import optim
-from minigrad.backend import Backend, Loss, Serial
 from minigrad.data import Batch
 from minigrad.device import Array, to_device, to_host, use_gpu_of
 from minigrad.module import Module
 from minigrad.optim import Optimizer, ParametersElsewhere
+from minigrad.serial import Serial
+from minigrad.strategy import Strategy
 from minigrad.tape import Tape
 from minigrad.tensor import Parameter, Tensor
 from minigrad.testing import DEVICE, on_device, shares_memory
+from minigrad.work import Loss
 
 from .comm.collectives import allgather, gather
 from .comm.communicator import Communicator
 from .comm.trace import Traced
 
-Strategy = Callable[[Communicator], Backend]
+MakeStrategy = Callable[[Communicator], Strategy]
 Build = Callable[[np.random.Generator], Module]
 MakeOptimizer = Callable[[list[Parameter]], Optimizer]
 
@@ -54,7 +56,7 @@ def momentum_sgd(parameters: list[Parameter]) -> Optimizer:
 
 
 def differences_from_serial(
-    strategy: Strategy,
+    strategy: MakeStrategy,
     comm: Communicator,
     build: Build,
     loss_fn: Loss,
@@ -64,7 +66,7 @@ def differences_from_serial(
     device: str = DEVICE,
     seed: int = 0,
     optimizer: MakeOptimizer = momentum_sgd,
-    serial: Backend | None = None,
+    serial: Strategy | None = None,
     oracle: Build | None = None,
     zero_every: int = 1,
     update_every: int = 1,
@@ -188,7 +190,7 @@ def distance(expected: np.ndarray | None, actual: np.ndarray | None, least: floa
 
 
 def trains_like_serial(
-    strategy: Strategy,
+    strategy: MakeStrategy,
     comm: Communicator,
     build: Build,
     loss_fn: Loss,

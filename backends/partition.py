@@ -16,13 +16,14 @@ from time import perf_counter
 
 import numpy as np
 
-from minigrad.backend import Loss, at_least_one
 from minigrad.data import Batch
 from minigrad.device import Array, array_module
+from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential
 from minigrad.recompute import Replay
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
+from minigrad.work import Loss
 
 from .comm.collectives import broadcast
 from .comm.communicator import Communicator

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.backend import Loss, Values
 from minigrad.module import Module
+from minigrad.placed_state import Values
 from minigrad.tape import current_tape
 from minigrad.tensor import Parameter, Tensor
+from minigrad.work import Loss
 
 from .comm.collectives import broadcast
 from .comm.communicator import Communicator

@@ -9,9 +9,10 @@ from functools import partial
 from inspect import Parameter
 from typing import Any
 
-from minigrad.backend import Backend, Serial
-from minigrad.declaration import Declaration, Flag, check_options, settings_of
+from minigrad.declaration import Flag, check_options, settings_of
 from minigrad.lookup import choices, lookup, origins
+from minigrad.serial import Serial
+from minigrad.strategy import Strategy
 
 from .comm import Communicator
 
@@ -24,7 +25,7 @@ ELSEWHERE = {
     "model-parallel": "--model N",
 }
 
-Strategy = Callable[..., Backend]
+MakeStrategy = Callable[..., Strategy]
 
 
 def strategy_names(axis: str = "data") -> list[str]:
@@ -32,7 +33,7 @@ def strategy_names(axis: str = "data") -> list[str]:
     return sorted(choices({}, GROUPS[axis]))
 
 
-def load_strategy(name: str, axis: str = "data") -> Strategy:
+def load_strategy(name: str, axis: str = "data") -> MakeStrategy:
     """The class or function that makes the strategy called ``name`` from a communicator.
 
     Raises ValueError, naming the choices, for an unknown name; RuntimeError for one that cannot be imported.
@@ -42,7 +43,7 @@ def load_strategy(name: str, axis: str = "data") -> Strategy:
             f"strategy {name!r} shares the model, and --strategy is how --data shares the batch; "
             f"pass {ELSEWHERE[name]} instead"
         )
-    strategy: Strategy = lookup("strategy", name, {}, GROUPS[axis])
+    strategy: MakeStrategy = lookup("strategy", name, {}, GROUPS[axis])
     if not callable(strategy):
         raise RuntimeError(
             f"strategy {name!r} is declared as {origins(name, GROUPS[axis])}, which is a "
@@ -51,7 +52,7 @@ def load_strategy(name: str, axis: str = "data") -> Strategy:
     return strategy
 
 
-def find_strategy(name: str, options: Mapping[str, Any] | None = None, axis: str = "data") -> Strategy:
+def find_strategy(name: str, options: Mapping[str, Any] | None = None, axis: str = "data") -> MakeStrategy:
     """The strategy called ``name`` with these options, to be called with a communicator.
 
     Raises ValueError for an unknown option, or a value of the wrong type; otherwise as ``load_strategy``.
@@ -71,11 +72,11 @@ def find_strategy(name: str, options: Mapping[str, Any] | None = None, axis: str
     )
 
 
-def declaration(strategy: Strategy) -> type[Declaration]:
-    """The class whose declarations a strategy has; a function declares nothing."""
-    if isinstance(strategy, type) and issubclass(strategy, Declaration):
+def declaration(strategy: MakeStrategy) -> type[Strategy]:
+    """The class whose traits and declarations a strategy has; a function has the default ones."""
+    if isinstance(strategy, type) and issubclass(strategy, Strategy):
         return strategy
-    return Declaration
+    return Strategy
 
 
 def declared_flags() -> dict[str, dict[str, Flag]]:

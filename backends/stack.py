@@ -13,23 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.backend import (
-    Backend,
-    ForwardBackward,
-    Loss,
-    SquareNorms,
-    Unshard,
-    Values,
-    Work,
-    forward_backward_pass,
-)
 from minigrad.data import Batch
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.placed_state import SquareNorms, Unshard, Values
+from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
+from minigrad.traits import Traits
+from minigrad.work import ForwardBackward, Loss, Work, forward_backward_pass
 
 
-class Stack(Backend):
+class Stack(Strategy):
     """``Stack(DataParallel(grid.data), ModelParallel(grid.model))`` shares the batch, then the model.
 
     Members are named from the outermost, which shares the batch, to the innermost, nearest to the layers.
@@ -38,7 +32,7 @@ class Stack(Backend):
     for members that cannot be stacked in this order.
     """
 
-    def __init__(self, *members: Backend):
+    def __init__(self, *members: Strategy):
         check_members(members)
         self.members = members
         self.size = math.prod(member.size for member in members)
@@ -46,12 +40,7 @@ class Stack(Backend):
         for member in members:
             self.rank = self.rank * member.size + member.rank
         self.micro_batches = math.prod(member.micro_batches for member in members)
-        self.equals_serial = all(member.equals_serial for member in members)
-        self.resumable = all(member.resumable for member in members)
-        self.models_differ = any(member.models_differ for member in members)
-        self.may_lag = any(member.may_lag for member in members)
-        self.same_layout_only = any(member.same_layout_only for member in members)
-        self.communicates_in_forward = any(member.communicates_in_forward for member in members)
+        self.traits = Traits.of_all(member.traits for member in members)
         self.waiting: list[list[Tensor]] = [[] for _ in members]  # each member reduces these in ``finish``
         for i, member in enumerate(members):
             member.enclose(members[i + 1 :])
@@ -178,7 +167,7 @@ class Stack(Backend):
             member.close()
 
 
-def check_members(members: tuple[Backend, ...]) -> None:
+def check_members(members: tuple[Strategy, ...]) -> None:
     """Raise ValueError unless every member can stand inside those before it."""
     if not members:
         raise ValueError("a stack needs at least one strategy; name some from the outermost to the innermost")

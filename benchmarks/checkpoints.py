@@ -27,8 +27,8 @@ from backends.checkpoint.training_state import gather_state
 from backends.comm import Communicator, run_ranks
 from backends.data_parallel import DataParallel
 from minigrad import nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch
+from minigrad.serial import Serial
 
 
 def w4(rng: np.random.Generator) -> nn.Sequential:

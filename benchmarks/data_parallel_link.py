@@ -70,8 +70,8 @@ def measure_hidden(comm: Any, work: Any, rounds: int) -> Figures:
 
     from backends.data_parallel import DataParallel
     from backends.data_parallel.bucketed import Bucketed
-    from minigrad.backend import Serial
     from minigrad.data import shares
+    from minigrad.serial import Serial
 
     mine = shares(work.input[0], comm.size)[comm.rank]
     compute = Peer(stepper(work, Serial(), mine)[0], whole=False)

@@ -18,8 +18,10 @@ from backends.data_parallel.bucketed import Bucketed
 from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.data_parallel.zero.sharded import Sharded
 from minigrad import nn, ops, optim
-from minigrad.backend import Backend, Serial, forward_backward_pass
 from minigrad.data import Batch, shares
+from minigrad.serial import Serial
+from minigrad.strategy import Strategy
+from minigrad.work import forward_backward_pass
 
 
 class Peer(NamedTuple):
@@ -30,7 +32,7 @@ class Peer(NamedTuple):
     whole: bool = True
 
 
-def strategies(comm: Any) -> dict[str, Backend]:
+def strategies(comm: Any) -> dict[str, Strategy]:
     """minigrad's strategies on these ranks, by the name in the table."""
     return {
         "replicated": DataParallel(comm),
@@ -67,8 +69,8 @@ def peers(work: Network, comm: Any) -> dict[str, Peer]:
 
 
 def stepper(
-    work: Network, backend: Backend, part: slice | None = None, span: Any = nullcontext
-) -> tuple[Step, Backend]:
+    work: Network, backend: Strategy, part: slice | None = None, span: Any = nullcontext
+) -> tuple[Step, Strategy]:
     """A training step of minigrad, over the whole batch or over a part of it; its parts inside ``span``."""
     model, batch = model_and_batch(work)
     model = backend.place(model)

@@ -37,7 +37,8 @@ from backends.comm.trace import Trace, Traced, gather_trace
 from backends.data_parallel import DataParallel
 from backends.launch.launch import load_mpi, under_mpiexec
 from backends.model_parallel import ModelParallel
-from minigrad.backend import Backend, Serial
+from minigrad.serial import Serial
+from minigrad.strategy import Strategy
 
 Plan = dict[str, str]
 PLANS: dict[str, dict[str, Plan]] = {
@@ -104,7 +105,7 @@ def measure(
     return {"times": times, "nbytes": nbytes}
 
 
-def strategy(comm: Any, name: str, peer: str, work: Any) -> Backend:
+def strategy(comm: Any, name: str, peer: str, work: Any) -> Strategy:
     if peer == "data parallel":
         return DataParallel(comm)
     return ModelParallel(comm, PLANS[name][peer], sample=work.input[1:])

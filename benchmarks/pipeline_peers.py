@@ -9,7 +9,7 @@ from data_parallel_peers import Peer, model_and_batch, stepper, torch_stepper
 from engine_workloads import LR, MOMENTUM, WORKLOADS, Network, Step, torch, torch_layer
 
 from backends.pipeline.pipeline import Pipeline
-from minigrad.backend import Serial
+from minigrad.serial import Serial
 
 MLP = Network(
     "8 x Linear(1024) with ReLU",

@@ -24,8 +24,9 @@ from threadpoolctl import threadpool_limits
 from backends.comm import run_ranks
 from backends.pipeline.asynchronous import AsynchronousPipeline
 from minigrad import mnist, nn, ops, optim
-from minigrad.backend import Backend, Serial
 from minigrad.data import Batch
+from minigrad.serial import Serial
+from minigrad.strategy import Strategy
 from minigrad.train import fit
 
 # The least and the largest train loss of three seeds that a simulation of these rules in NumPy found.
@@ -84,7 +85,7 @@ def train_loss(rule: str, data: Batch, stages: int, rate: float, epochs: int, se
     """The loss over ``data`` after training on it; inf where training diverged."""
 
     def work(comm: Any) -> dict[str, np.ndarray]:
-        backend: Backend = Serial()
+        backend: Strategy = Serial()
         if rule != "serial":
             backend = AsynchronousPipeline(comm, versions=rule, stale_rate="naive")
         model = backend.place(mlp(stages, seed))

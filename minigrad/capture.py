@@ -14,16 +14,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .backend import ForwardBackward, Loss, Serial, SquareNorms, Work, forward_backward_pass, mean_loss
 from .data import Batch
 from .device import Array, array_module, first_line, on_gpu, to_floats
 from .forward_pass import ForwardPass
 from .module import Module
 from .optim import Optimizer, Update
+from .placed_state import SquareNorms
 from .random_mask import Mask, RandomMask
 from .recompute import Recomputed, generators
+from .serial import Serial
 from .tensor import Tensor
 from .weighted_mean import WeightedMean
+from .work import ForwardBackward, Loss, Work, forward_backward_pass, mean_loss
 
 
 class Captured(Serial):

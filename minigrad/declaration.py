@@ -29,8 +29,6 @@ class Declaration:
 
     flags: ClassVar[Mapping[str, Flag]] = {}
     rank = 0
-    applies_momentum = False  # the strategy has momentum of its own; the optimizer must have none
-    recovers = False  # the other ranks go on where one dies, on a communicator without it
 
     @classmethod
     def check_options(cls, ranks: int, options: Mapping[str, Any]) -> None:

@@ -87,3 +87,10 @@ def origins(name: str, group: str) -> str:
         value if point.dist is None else f"{value} by the package {point.dist.name}"
         for value, point in points.items()
     )
+
+
+def at_least_one(name: str, value: int) -> int:
+    """``value``; raises ValueError, with its name, for less than 1."""
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return value

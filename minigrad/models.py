@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import ops
-from .backend import Loss
 from .data import Batch
 from .lookup import lookup
 from .nn import Conv2d, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential, Sigmoid
 from .tensor import Tensor
+from .work import Loss
 
 Rng = np.random.Generator
 SAMPLE = (1, 28, 28)  # a digit: channels, rows, columns

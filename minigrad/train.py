@@ -16,15 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Backend, Loss, Serial, at_least_one, forward_backward_pass
 from .data import Batch, minibatches
 from .device import on_gpu
 from .keyword_settings import settings_by_name
+from .lookup import at_least_one
 from .lr_schedules import Schedule
 from .module import Module, evaluation_mode
 from .optim import Optimizer
+from .serial import Serial
+from .strategy import Strategy
 from .tensor import Tensor
 from .weighted_mean import WeightedMean
+from .work import Loss, forward_backward_pass
 
 
 @dataclass
@@ -64,7 +67,7 @@ def fit(
     loss_fn: Loss,
     data: Batch,
     *,
-    backend: Backend | None = None,
+    backend: Strategy | None = None,
     epochs: int = 1,
     batch_size: int | None = None,
     seed: int = 0,

@@ -30,7 +30,7 @@ import json, sys
 import numpy as np
 from cupy._counts import counted
 from minigrad import optim
-from minigrad.backend import Serial
+from minigrad.serial import Serial
 from minigrad.data import Batch
 from minigrad.models import NETS
 

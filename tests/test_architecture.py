@@ -510,7 +510,7 @@ def test_nobody_puts_a_method_or_a_flag_onto_another_object():
     [
         "outer.passes, outer.forward_backward = inner.forward_backward, 1",
         "members[0].global_square_norms = lambda model, squares: squares",
-        "backend.communicates_in_forward = True",
+        "backend.traits = Traits(communicates_in_forward=True)",
         "backend.micro_batches += 1",
         "layer.forward = around",
         "del layer.forward",

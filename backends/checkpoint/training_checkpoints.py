@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from minigrad.backend import Backend
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 from minigrad.own_state import OwnState
+from minigrad.strategy import Strategy
 from minigrad.train import History
 
 from ..comm import Communicator
@@ -78,7 +78,7 @@ class TrainingCheckpoints:
         if source is not None:
             self.read(Path(source), check, needed=resume is not True)
         self.files = None if folder is None else Checkpoints(folder, comm, keep=keep, disk=disk)
-        self.training: tuple[Backend, Module, Optimizer, OwnState | None] | None = None
+        self.training: tuple[Strategy, Module, Optimizer, OwnState | None] | None = None
         self.history = History()
         self.request, self.agreement = request or StopRequest(), StopAgreement(comm)
         self.agreed: int | None = None  # the signal on which all ranks stop after this step
@@ -121,7 +121,7 @@ class TrainingCheckpoints:
 
     def load_rest(
         self,
-        backend: Backend,
+        backend: Strategy,
         model: Module,
         optimizer: Optimizer,
         *,
@@ -166,11 +166,11 @@ class TrainingCheckpoints:
         step = len(self.history.losses)
         last = step == self.steps
         due = last or step % self.every == 0
-        if backend.may_lag:
+        if backend.traits.may_lag:
             if not due:
                 return False
             backend.drain(model)
-        self.agreed = self.agreement.after_step(self.request.number, last=last or backend.may_lag)
+        self.agreed = self.agreement.after_step(self.request.number, last=last or backend.traits.may_lag)
         if not due and self.agreed is None:
             return False
         arrays, state, own = gather_state(self.comm, backend, model, optimizer, schedule, self.history)

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.backend import Backend, Values
 from minigrad.device import on_gpu, to_host
 from minigrad.module import Module
 from minigrad.nn import Dropout
 from minigrad.optim import Optimizer
 from minigrad.own_state import OwnState, generator_states, serial_modules, set_generator_states
+from minigrad.placed_state import Values
+from minigrad.strategy import Strategy
 from minigrad.train import History
 
 from ..comm import Communicator
@@ -29,7 +30,7 @@ MODEL, OPTIMIZER, OWN = "model/", "optimizer/", "own/"  # before the names of ar
 
 def gather_state(
     comm: Communicator,
-    backend: Backend,
+    backend: Strategy,
     model: Module,
     optimizer: Optimizer,
     schedule: OwnState | None = None,
@@ -47,13 +48,13 @@ def gather_state(
     refuse_unresumable(backend)
     backend.drain(model)
     numbers: dict[str, Any] = {}
-    if backend.models_differ:
-        arrays, own = {}, serial_state(Backend(), keys_of(optimizer), model, optimizer, numbers)
+    if backend.traits.models_differ:
+        arrays, own = {}, serial_state(Strategy(), keys_of(optimizer), model, optimizer, numbers)
     else:
         keys = sorted({key for keys in allgather_json(comm, keys_of(optimizer)) for key in keys})
         arrays, own = serial_state(backend, keys, model, optimizer, numbers), {}
     mine: dict[str, Any] = {"generators": generator_states(model), "optimizer": numbers, "values": {}}
-    mine["same layout only"] = backend.same_layout_only
+    mine["same layout only"] = backend.traits.same_layout_only
     mine["strategy"] = type(backend).__name__
     mine["seeds"] = {name: layer.seed for name, layer in dropouts(model)}
     for name, value in backend.own_values().items():
@@ -69,7 +70,7 @@ def gather_state(
 
 
 def serial_state(
-    backend: Backend, keys: list[str], model: Module, optimizer: Optimizer, numbers: dict[str, Any]
+    backend: Strategy, keys: list[str], model: Module, optimizer: Optimizer, numbers: dict[str, Any]
 ) -> Arrays:
     """The arrays of model and optimizer as a serial run has them; numbers go to ``numbers``."""
     arrays = backend.full_parameters(model) | backend.full_state(model)
@@ -112,7 +113,7 @@ def load_model_state(model: Module, arrays: Arrays) -> None:
 
 def load_state(
     comm: Communicator,
-    backend: Backend,
+    backend: Strategy,
     model: Module,
     optimizer: Optimizer,
     arrays: Arrays,
@@ -153,7 +154,7 @@ def load_state(
 
 def load_facts(
     comm: Communicator,
-    backend: Backend,
+    backend: Strategy,
     model: Module,
     optimizer: Optimizer,
     arrays: Arrays,
@@ -172,7 +173,7 @@ def load_facts(
         same_layout = {type(backend).__name__} == {own.get("strategy") for own in ranks}
         same_layout &= len(ranks) == comm.size
     if not same_layout:
-        if backend.same_layout_only or any(own["same layout only"] for own in ranks):
+        if backend.traits.same_layout_only or any(own["same layout only"] for own in ranks):
             raise ValueError(
                 "the checkpoint holds a state of each rank, as residuals or models; resume with the same "
                 "ranks, strategy and options"
@@ -181,9 +182,9 @@ def load_facts(
         return
     own, prefix = ranks[comm.rank], f"rank-{comm.rank}/"
     mine = {n.removeprefix(prefix): array.copy() for n, array in arrays.items() if n.startswith(prefix)}
-    if backend.models_differ:
+    if backend.traits.models_differ:
         load_model_state(model, mine)
-        load_optimizer(Backend(), model, optimizer, mine, own["optimizer"])
+        load_optimizer(Strategy(), model, optimizer, mine, own["optimizer"])
     else:
         load_optimizer(backend, model, optimizer, arrays, facts["optimizer"])
     values = {
@@ -197,7 +198,7 @@ def load_facts(
 
 
 def load_optimizer(
-    backend: Backend, model: Module, optimizer: Optimizer, arrays: Arrays, numbers: dict[str, Any]
+    backend: Strategy, model: Module, optimizer: Optimizer, arrays: Arrays, numbers: dict[str, Any]
 ) -> None:
     """Give this rank's optimizer its part of the saved state."""
     values: dict[str, Values] = {}
@@ -222,9 +223,9 @@ def own_array(value: Any) -> bool:
     return isinstance(value, np.ndarray) or on_gpu(value)
 
 
-def refuse_unresumable(backend: Backend) -> None:
+def refuse_unresumable(backend: Strategy) -> None:
     """Raise ValueError for a strategy that continues without lost ranks: a checkpoint needs every rank."""
-    if not backend.resumable:
+    if not backend.traits.resumable:
         raise ValueError(
             f"ranks of {type(backend).__name__} may leave here, and a checkpoint is written by all ranks; "
             "leave --checkpoint out, or the options that let ranks leave"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minigrad.backend import Backend
+from minigrad.strategy import Strategy
 
 from ..checkpoint.checkpoints import Damaged, Generation, generation_names, read_generation
 from ..checkpoint.disk import Disk
@@ -52,7 +52,7 @@ class CheckpointOptions:
         0, "start again from the newest checkpoint, at most N times, when a process has died", min=0, **PANEL
     )
 
-    def check(self, backend: Backend | None, config: dict[str, Any]) -> None:
+    def check(self, backend: Strategy | None, config: dict[str, Any]) -> None:
         """Raise ValueError for folders, strategies and settings that do not fit, before a rank starts."""
         if self.restarts and self.folder is None:
             raise ValueError("--restarts goes on from a checkpoint; add --checkpoint DIR, or leave it out")

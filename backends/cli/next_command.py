@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from minigrad.backend import Backend
+from minigrad.strategy import Strategy
 
 from ..process.launcher import under_mpiexec
 from .options import ParallelOptions
@@ -35,12 +35,12 @@ class NextCommand(NamedTuple):
 
 
 def after_training(
-    options: ParallelOptions, flags: Mapping[str, Any], backend: Backend, trace: Path | None = None
+    options: ParallelOptions, flags: Mapping[str, Any], backend: Strategy, trace: Path | None = None
 ) -> NextCommand:
     """What shows the trace; without one the proof of the same ranks and strategy, or their lesson."""
     if trace is not None:
         return NextCommand(f"minigrad trace {shlex.quote(str(trace))}", "or open the file in ui.perfetto.dev")
-    if backend.size > 1 and backend.equals_serial:
+    if backend.size > 1 and backend.traits.equals_serial:
         return NextCommand(f"minigrad prove{arguments(options, flags)}", "are these one machine's gradients?")
     return lesson_of(backend)
 
@@ -52,7 +52,7 @@ def after_storm(seed: int, options: Sequence[str], *, safe: bool) -> NextCommand
     return NextCommand(shlex.join(["minigrad", "storm", *words, *options]), purpose)
 
 
-def lesson_of(backend: Backend) -> NextCommand:
+def lesson_of(backend: Strategy) -> NextCommand:
     """The lesson that the docstring of the strategy's module names."""
     module = sys.modules.get(type(backend).__module__)  # None for a class whose module was loaded by hand
     text = (module.__doc__ if module is not None else None) or ""

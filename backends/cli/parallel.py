@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from minigrad.backend import Backend
 from minigrad.models import SAMPLE
+from minigrad.strategy import Strategy
 
 from ..comm import run_ranks
 from ..comm.communicator import Communicator
@@ -49,7 +49,7 @@ class ParallelConfig:
     def ranks(self) -> int:
         return self.data * self.pipe * self.model
 
-    def check(self, backend: Callable[[Communicator], Backend]) -> Backend | None:
+    def check(self, backend: Callable[[Communicator], Strategy]) -> Strategy | None:
         """Construct ``backend`` on every rank, without a model; raises what one of them raises.
 
         Ranks are threads here, so a mistake is reported once, before any process is started. Returns rank
@@ -57,7 +57,7 @@ class ParallelConfig:
         """
         return None if under_mpiexec() else run_ranks(self.ranks, backend)[0]
 
-    def backend_on(self, comm: Communicator, batch_size: int) -> Backend:
+    def backend_on(self, comm: Communicator, batch_size: int) -> Strategy:
         """The strategy on this rank, a stack where there are several.
 
         The default plan and the bounds by time suit steps of ``batch_size`` samples. Raises ValueError
@@ -72,7 +72,7 @@ class ParallelConfig:
         members = [] if self.strategy == "serial" and not self.options else [strategy(grid.data)]
         if self.pipe > 1:
             pipeline = self.pipeline(grid.pipe, agree_on=grid.comm, **sample)
-            if members and pipeline.outermost_only:
+            if members and pipeline.traits.outermost_only:
                 raise ValueError(
                     f"--schedule {self.schedule} updates parameters in its own way, so it has no data axis; "
                     "leave --data and --strategy out, or choose a timetable such as 1f1b"
@@ -82,7 +82,7 @@ class ParallelConfig:
             members.append(find_strategy(MODEL_PARALLEL, axis="model")(grid.model, self.plan, **sample))
         return members[0] if len(members) == 1 else Stack(*members)
 
-    def pipeline(self, comm: Communicator, **measured: Any) -> Backend:
+    def pipeline(self, comm: Communicator, **measured: Any) -> Strategy:
         """The strategy on the pipe axis; a setting of None keeps the strategy's own default."""
         settings = {"micro_batches": self.micro, "bounds": self.bounds}
         settings = {name: value for name, value in settings.items() if value is not None}
@@ -129,11 +129,11 @@ def ranks_of(*, data: int, pipe: int, model: int, **other: Any) -> str:
     return f"{' x '.join(map(str, several.values()))} ranks, {' x '.join(several)}"
 
 
-def members(backend: Backend) -> tuple[Backend, ...]:
+def members(backend: Strategy) -> tuple[Strategy, ...]:
     """The strategies in a stack, from the outermost; of another backend itself."""
     return backend.members if isinstance(backend, Stack) else (backend,)
 
 
-def chosen(backend: Backend) -> dict[str, Any]:
+def chosen(backend: Strategy) -> dict[str, Any]:
     """The settings that the strategies chose by themselves when the model was placed."""
     return {name: value for member in members(backend) for name, value in member.chosen().items()}

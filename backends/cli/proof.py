@@ -10,10 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from minigrad import exact_convolutions
-from minigrad.backend import Backend, Serial
 from minigrad.data import Batch
 from minigrad.mnist import load
 from minigrad.models import find_net
+from minigrad.serial import Serial
+from minigrad.strategy import Strategy
 
 from ..comm import Communicator
 from ..laws import bound_for, differences_from_serial
@@ -84,9 +85,9 @@ class Proof:
             "loss": loss,
         }
 
-    def backend(self, comm: Communicator) -> Backend:
+    def backend(self, comm: Communicator) -> Strategy:
         backend = self.parallel.backend_on(comm, self.batch)
-        if not backend.equals_serial:
+        if not backend.traits.equals_serial:
             schedule = self.parallel.schedule if self.parallel.strategy == "serial" else None
             name = f"schedule {schedule!r}" if schedule else f"strategy {self.parallel.strategy!r}"
             raise ValueError(

@@ -17,7 +17,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from minigrad import exact_convolutions
-from minigrad.backend import Backend
 from minigrad.capture import Captured
 from minigrad.device import use_gpu_of
 from minigrad.lr_schedules import SCHEDULES, Schedule, find_schedule, warm_up
@@ -25,6 +24,7 @@ from minigrad.mnist import load
 from minigrad.models import Net, find_net
 from minigrad.module import Module
 from minigrad.optim import OPTIMIZERS, find_optimizer
+from minigrad.strategy import Strategy
 from minigrad.train import History, accuracy, fit
 
 from ..checkpoint.training_checkpoints import TrainingCheckpoints
@@ -116,11 +116,11 @@ class Training:
         """The learning rate of each step of a training that has so many."""
         return warm_up(find_schedule(self.lr_schedule)(lr, steps), self.warm_up, lr / 10)
 
-    def check_momentum(self, backend: Backend | None) -> None:
+    def check_momentum(self, backend: Strategy | None) -> None:
         """Raise ValueError where both the strategy and the optimizer would apply momentum."""
         takes_betas = "betas" in signature(find_optimizer(self.optimizer)).parameters
         for member in members(backend) if backend is not None and takes_betas else ():
-            if member.applies_momentum:
+            if member.traits.applies_momentum:
                 raise ValueError(
                     f"{type(member).__name__} applies momentum before the exchange, and --optimizer "
                     f"{self.optimizer} would add its own; take --optimizer sgd, which then has none"
@@ -149,7 +149,7 @@ class Training:
             )
         return notes
 
-    def backend(self, comm: Communicator) -> Backend:
+    def backend(self, comm: Communicator) -> Strategy:
         """The strategies on this rank."""
         if self.capture:
             return Captured(**self.parallel.options)
@@ -158,7 +158,7 @@ class Training:
     def run(
         self,
         comm: Communicator,
-        backend: Backend,
+        backend: Strategy,
         console: Console,
         save: Callable[[dict[str, Any]], object],
         checkpoint_options: CheckpointOptions = NO_CHECKPOINTS,
@@ -177,7 +177,7 @@ class Training:
         train, test = (net.prepare(part, self.dtype).to(self.device) for part in (data.train, data.test))
         lr, settings = self.optimizer_settings(net)
         steps = self.steps()
-        if "momentum" in settings and any(member.applies_momentum for member in members(backend)):
+        if "momentum" in settings and any(member.traits.applies_momentum for member in members(backend)):
             settings["momentum"] = 0.0
         model = net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype, device=self.device)
         say = console.print if comm.rank == 0 else lambda text: None
@@ -282,7 +282,7 @@ class Training:
         backend.close()
         return figures, whole
 
-    def whole_model(self, backend: Backend, model: Module) -> Module:
+    def whole_model(self, backend: Strategy, model: Module) -> Module:
         """The serial run's model with the trained arrays; all ranks call."""
         if backend.size == 1:
             return model
@@ -339,7 +339,7 @@ def epoch_line(epoch: int, epochs: int, history: History, accuracies: list[float
     return f"epoch {epoch + 1} of {epochs}: step {steps}, loss {loss:.2g}, {right}{speed}"
 
 
-def report(metrics: dict[str, Any], backend: Backend) -> Table:
+def report(metrics: dict[str, Any], backend: Strategy) -> Table:
     """The table of a finished run, with the rows of its strategies."""
     config = metrics["config"]
     table = Table(title=title_of(metrics), show_header=False)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeVar
 
-from minigrad.backend import at_least_one
 from minigrad.device import Array
+from minigrad.lookup import at_least_one
 
 from .mailboxes import Message, Wait, World, seeded_turns
 from .recoverable import CommunicationFailed, RankDied, Recoverable, Revoked

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from minigrad.backend import at_least_one
 from minigrad.device import Array, array_module
+from minigrad.lookup import at_least_one
 
 from .background import Background, Job, Worker
 from .communicator import NOTHING, Communicator, RankEnded, check_expected, check_peer

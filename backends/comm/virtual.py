@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from minigrad.backend import at_least_one
+from minigrad.lookup import at_least_one
 
 from .link import Link
 from .mailboxes import World

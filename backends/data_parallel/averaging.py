@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import math
 
-from minigrad.backend import Backend, ForwardBackward, SquareNorms, Work, at_least_one, forward_backward_pass
 from minigrad.data import Batch, shares
 from minigrad.device import Array, array_module
+from minigrad.lookup import at_least_one
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.placed_state import SquareNorms
+from minigrad.strategy import Strategy
+from minigrad.traits import Traits
+from minigrad.work import ForwardBackward, Work, forward_backward_pass
 
 from ..comm.collectives import ALLREDUCE, Allreduce, allreduce
 from ..comm.communicator import Communicator
@@ -29,7 +33,7 @@ from .allreduce_choice import AllreduceChoice
 from .flat import FlatLayout
 
 
-class ModelAveraging(AllreduceChoice, Backend):
+class ModelAveraging(AllreduceChoice, Strategy):
     """Each rank updates its own model from its own share; every ``period`` updates the models are combined.
 
     By mathematics not equal to ``Serial``, except on one rank, which does the same to the last bit. The loss
@@ -40,12 +44,9 @@ class ModelAveraging(AllreduceChoice, Backend):
     the whole batch.
     """
 
-    models_differ = True
-    same_layout_only = True
     own_state = ("updates", "samples")
-    equals_serial = False
     flags = {"allreduce": ALLREDUCE}
-    outermost_only = True
+    traits = Traits(equals_serial=False, models_differ=True, same_layout_only=True, outermost_only=True)
     period: int | None = None  # None: one exchange, at the end
 
     def __init__(

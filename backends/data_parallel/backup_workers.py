@@ -7,7 +7,7 @@ Source: Chen, Pan, Monga, Bengio and Jozefowicz 2016.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -66,8 +66,8 @@ class BackupWorkers(DataParallel):
                 f"{len(self.workers) - 1} can be backups, got {backups}; take fewer or start more ranks"
             )
         self.backups, self.needed = backups, len(self.workers) - backups
-        self.equals_serial, self.depends_on_timing = backups == 0, backups > 0
-        self.may_lag = backups > 0
+        late = backups > 0
+        self.traits = replace(self.traits, equals_serial=not late, depends_on_timing=late, may_lag=late)
         self.version = self.quorum = 0
         self.updates: list[Update] = []
         self.batches: dict[int, tuple[int, int]] = {}  # by version: a worker, the checksum of its batch

@@ -10,9 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from minigrad.backend import at_least_one
 from minigrad.device import Array, on_gpu
-from minigrad.lookup import lookup
+from minigrad.lookup import at_least_one, lookup
 from minigrad.module import Module
 from minigrad.tensor import Tensor
 

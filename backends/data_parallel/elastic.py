@@ -13,14 +13,16 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from minigrad.backend import Backend, ForwardBackward, Loss, accumulated, forward_backward_pass
 from minigrad.data import Batch
 from minigrad.declaration import Flag
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 from minigrad.own_state import generator_states, set_generator_states
+from minigrad.strategy import Strategy, accumulated
 from minigrad.tensor import Parameter
 from minigrad.train import History
+from minigrad.traits import Traits
+from minigrad.work import ForwardBackward, Loss, forward_backward_pass
 
 from ..comm.collectives import Allreduce, allgather, allreduce
 from ..comm.communicator import Communicator
@@ -46,8 +48,7 @@ class Elastic(DataParallel):
     RuntimeError where the transport ends all ranks with one.
     """
 
-    resumable = False  # a checkpoint is written by all ranks that were started
-    recovers = True
+    traits = Traits(resumable=False, recovers=True)  # a checkpoint is written by all ranks that were started
     flags: ClassVar[Mapping[str, Flag]] = {
         **DataParallel.flags,
         "spares": Flag(int, "number of ranks that wait until another one dies (default: 0)", "S"),
@@ -142,7 +143,7 @@ class Elastic(DataParallel):
         super().close()
         self.world.close()
 
-    def refusal(self, inner: Backend) -> str | None:
+    def refusal(self, inner: Strategy) -> str | None:
         return (
             f"{type(self).__name__} repeats a step with the ranks that are left; where ranks share a model, "
             "a rank that dies takes its part of the model with it, so leave out the other axes of the grid"

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from minigrad.backend import Backend
 from minigrad.data import Batch, shares
 from minigrad.device import array_module
 from minigrad.module import Module
+from minigrad.strategy import Strategy
 
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_batch
 
 
-class NaiveDataParallel(Backend):
+class NaiveDataParallel(Strategy):
     """Every rank holds the whole model and a share of the batch; after backward the gradients are summed.
 
     A rank's loss is weighted by its share of the batch when backward starts, so sums are enough: it trains

@@ -12,9 +12,11 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from minigrad.backend import ForwardBackward, Work, at_least_one, forward_backward_pass
 from minigrad.data import Batch
+from minigrad.lookup import at_least_one
 from minigrad.module import Module
+from minigrad.traits import Traits
+from minigrad.work import ForwardBackward, Work, forward_backward_pass
 
 from ..comm.collectives import Allreduce, allgather, allreduce
 from ..comm.communicator import Communicator
@@ -50,7 +52,7 @@ class ProportionalDataParallel(DataParallel):
     equally fast. A checkpoint holds the speeds, and the same ranks go on with them; others begin evenly.
     """
 
-    depends_on_timing = True
+    traits = Traits(depends_on_timing=True)
     own_state = ("speeds", "steps", "samples", "seconds")
 
     def __init__(

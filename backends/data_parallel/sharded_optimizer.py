@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad.backend import Backend, Values, host_copy, is_number
 from minigrad.device import array_module
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.placed_state import Values, host_copy, is_number
+from minigrad.strategy import Strategy
 from minigrad.tensor import Parameter
 
 from ..comm.collectives import allgather
@@ -28,7 +29,7 @@ class Elements(NamedTuple):
     within: slice
 
 
-class ShardedOptimizer(Backend):
+class ShardedOptimizer(Strategy):
     """A strategy whose optimizer has a state for each of this rank's elements, in their order."""
 
     comm: Communicator
@@ -43,7 +44,7 @@ class ShardedOptimizer(Backend):
         return [elements for elements in self.owned_by(rank) if elements.parameter in trained]
 
     def optimizer_values(self, model: Module, optimizer: Optimizer, key: str) -> Values:
-        """As ``Backend``, from the parts of all ranks: an all-gather of what there is, one of the arrays."""
+        """As ``Strategy``, from the parts of all ranks: an all-gather of what there is, one of the arrays."""
         n = len(self.trained_by(optimizer, self.rank))
         mine = [host_copy(state.get(key)) for state in optimizer.state[:n]]
         mine += [None] * (n - len(mine))  # before the first step

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad.backend import SquareNorms, Unshard
 from minigrad.data import shares
 from minigrad.module import Module
 from minigrad.optim import Optimizer, Part
+from minigrad.placed_state import SquareNorms, Unshard
+from minigrad.traits import Traits
 
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
@@ -50,7 +51,7 @@ class SharedMemoryDataParallel(ShardedOptimizer, SynchronousDataParallel):
     ``place`` raises ValueError where the ranks do not share a machine or the weights are on a GPU.
     """
 
-    outermost_only = True
+    traits = Traits(outermost_only=True)
 
     def __init__(self, comm: Communicator, *, micro_batches: int = 1, batch_norm: str = "ranks"):
         super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)

@@ -6,13 +6,15 @@ Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``da
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
-from minigrad.backend import Backend, ForwardBackward, Work, accumulated, at_least_one, forward_backward_pass
 from minigrad.data import Batch, shares
-from minigrad.lookup import lookup
+from minigrad.lookup import at_least_one, lookup
 from minigrad.module import Module
+from minigrad.strategy import Strategy, accumulated
 from minigrad.tensor import Tensor
+from minigrad.work import ForwardBackward, Work, forward_backward_pass
 
 from ..comm.communicator import Communicator
 from ..consistency import (
@@ -27,7 +29,7 @@ SYNCHRONIZED = {"ranks": False, "synchronized": True}
 """Whether batch-norms use the statistics of all ranks, by the name of the setting."""
 
 
-class SynchronousDataParallel(Backend):
+class SynchronousDataParallel(Strategy):
     """Every rank computes the gradients of its share of the batch; subclasses sum them in ``finish``.
 
     Each rank's loss is weighted by its share of the batch when backward starts, so a reduction only sums
@@ -40,7 +42,8 @@ class SynchronousDataParallel(Backend):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.batch_norm = batch_norm
-        self.communicates_in_forward = lookup("batch_norm", batch_norm, SYNCHRONIZED)
+        synchronized = lookup("batch_norm", batch_norm, SYNCHRONIZED)
+        self.traits = replace(self.traits, communicates_in_forward=synchronized)
         self.step_summary: StepSummary | None = None
 
     def place(self, model: Module) -> Module:

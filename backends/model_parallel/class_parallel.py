@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import Any
 
 from minigrad import ops
-from minigrad.backend import Loss
 from minigrad.device import Array, array_module
 from minigrad.nn import Linear
 from minigrad.op import OpResult, op
 from minigrad.ops.labels import checked_labels
 from minigrad.tensor import Tensor
+from minigrad.work import Loss
 
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator

@@ -13,12 +13,16 @@ from typing import Any
 import numpy as np
 
 from minigrad import nn
-from minigrad.backend import Backend, Loss, Values, at_least_one
 from minigrad.data import Batch
 from minigrad.device import array_module, unflatten
 from minigrad.forward_pass import current_path
+from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential, evaluation_mode
+from minigrad.placed_state import Values
+from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
+from minigrad.traits import Traits
+from minigrad.work import Loss
 
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
@@ -32,7 +36,7 @@ from .sharding import Shard, ShardedTensor
 from .spatial.layers import SPATIAL, Tiling, tiling_of
 
 
-class ModelParallel(Backend):
+class ModelParallel(Strategy):
     """Every rank has the whole batch and its part of the layers in the plan; trains like serial.
 
     ``plan`` maps names of layers to kinds of split. None chooses the default plan for ``batch_size`` samples
@@ -42,7 +46,7 @@ class ModelParallel(Backend):
     "row" layer then takes the features as a split Flatten leaves them.
     """
 
-    splits_layers = True
+    traits = Traits(splits_layers=True)
     splits, pass_through = SPLITS, PASS_THROUGH
 
     def __init__(
@@ -201,7 +205,7 @@ class ModelParallel(Backend):
                 values[name] = shards[owner, attribute].local_part(value)
         return values
 
-    def refusal(self, inner: Backend) -> str:
+    def refusal(self, inner: Strategy) -> str:
         splits = "ModelParallel splits layers, so nothing can stand inside of it; put it innermost"
         return super().refusal(inner) or splits
 

@@ -14,15 +14,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigrad.backend import Backend, ForwardBackward, SquareNorms, Work, forward_backward_pass
 from minigrad.data import Batch
 from minigrad.declaration import Flag
 from minigrad.device import Array, array_module
 from minigrad.lookup import lookup
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.placed_state import SquareNorms
+from minigrad.strategy import Strategy
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
+from minigrad.traits import Traits
+from minigrad.work import ForwardBackward, Work, forward_backward_pass
 
 from ..comm.collectives.send_recv import Tag
 from ..comm.communicator import Communicator
@@ -80,8 +83,7 @@ class AsynchronousPipeline(LayerWise):
     ValueError for settings that do not fit.
     """
 
-    equals_serial = False
-    outermost_only = True
+    traits = Traits(equals_serial=False, outermost_only=True)
     own_state = ("versions_held",)
     flags = {
         "versions": Flag(str, "weights that a batch uses (default: stashing)", "NAME", lambda: RULES),
@@ -232,7 +234,7 @@ class AsynchronousPipeline(LayerWise):
         engine, self.engine, self.ready, self.optimizer = self.engine, None, None, None
         return [] if engine is None else engine.drain()
 
-    def refusal(self, inner: Backend) -> str:
+    def refusal(self, inner: Strategy) -> str:
         applies = (
             "an AsynchronousPipeline applies gradients before a strategy inside of it could finish them; "
             "let it stand alone, or stack LayerWise or Pipeline instead"

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from minigrad.backend import Work
 from minigrad.device import Array
 from minigrad.module import Module
 from minigrad.recompute import Replay
 from minigrad.tape import OnGrad, Tape, WeightGradient, finish_weights
 from minigrad.tensor import Parameter, Tensor
+from minigrad.work import Work
 
 from .p2p import Hop, PipelineComm
 from .timetable import Backward, Forward, Instruction, Weight, present, span_name

@@ -13,10 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.backend import Backend, Loss, Values, at_least_one
 from minigrad.data import Batch
+from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential
+from minigrad.placed_state import Values
+from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
+from minigrad.work import Loss
 
 from ..comm import differentiable
 from ..comm.collectives import allgather, broadcast
@@ -26,7 +29,7 @@ from ..partition import bounds_by_bytes, check_bounds
 from ..placement import Placeholder, TrainedStages, all_gather_named, loss_of_output, refuse_placed
 
 
-class LayerWise(Backend):
+class LayerWise(Strategy):
     """Rank s holds the layers from ``bounds[s]`` to ``bounds[s + 1]`` of a Sequential; trains like serial.
 
     ``bounds`` rise from 0 to the number of layers; by default the largest part of the parameters is as small

@@ -5,15 +5,16 @@ Lecture section: pipelining. Lesson: 13_pipeline. ``pipeline.py`` runs any sched
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
-from minigrad.backend import Backend, ForwardBackward, Values, Work, forward_backward_pass
 from minigrad.data import shares
 from minigrad.module import Module, Sequential
+from minigrad.strategy import Strategy
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
+from minigrad.work import ForwardBackward, Work, forward_backward_pass
 
 from ..comm.collectives import allgather, broadcast
 from ..comm.communicator import Communicator
@@ -21,7 +22,7 @@ from ..consistency import broadcast_model
 from ..placement import Placeholder, all_gather_named
 
 
-class NaivePipeline(Backend):
+class NaivePipeline(Strategy):
     """Even parts of a Sequential, each with a trained layer, on consecutive ranks; trains like ``Serial``."""
 
     def __init__(self, comm: Communicator, *, micro_batches: int = 4):
@@ -60,6 +61,5 @@ class NaivePipeline(Backend):
         others = [rows for rank, rows in enumerate(allgather(self.comm, squares)) if rank != self.rank]
         return np.concatenate([squares, *others])
 
-    def unshard_values(self, model: Module, values: Values) -> Values:
-        """All ranks' arrays, by name."""
+    def unshard_values(self, model: Module, values: dict[str, Any]) -> dict[str, Any]:
         return all_gather_named(self.comm, values)

@@ -10,21 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.backend import (
-    Backend,
-    ForwardBackward,
-    Loss,
-    Values,
-    Work,
-    at_least_one,
-    forward_backward_pass,
-)
 from minigrad.data import Batch
 from minigrad.device import array_module
+from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential
 from minigrad.optim import ParametersElsewhere
+from minigrad.placed_state import Values
+from minigrad.strategy import Strategy
 from minigrad.tape import current_tape
 from minigrad.tensor import Parameter, Tensor
+from minigrad.work import ForwardBackward, Loss, Work, forward_backward_pass
 
 from ..comm.collectives import allgather, allreduce, broadcast
 from ..comm.communicator import Communicator
@@ -40,7 +35,7 @@ from .timetable import Timetable
 from .validator import check_schedule
 
 
-class Pipeline(Backend):
+class Pipeline(Strategy):
     """Consecutive layers on consecutive ranks; the batch passes them in ``micro_batches`` parts.
 
     ``schedule`` is a schedule, an order, or the name of a schedule. A rank holds ``chunks`` stages of the
@@ -192,12 +187,12 @@ class Pipeline(Backend):
         mine = model.named_parameters()
         return {name: values[serial[name]] for name, _ in mine if serial[name] in values}
 
-    def refusal(self, inner: Backend) -> str | None:
+    def refusal(self, inner: Strategy) -> str | None:
         passes = (
             f"a Pipeline takes micro-batches through its stages itself, so {type(inner).__name__} "
             "inside of it would run no passes of its own; put it outside, with its micro_batches"
         )
-        alone = inner.splits_layers and inner.micro_batches == 1
+        alone = inner.traits.splits_layers and inner.micro_batches == 1
         return super().refusal(inner) or (None if alone else passes)
 
 

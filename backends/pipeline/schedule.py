@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from minigrad.backend import at_least_one
 from minigrad.keyword_settings import name_of
+from minigrad.lookup import at_least_one
 
 from .timetable import Instruction, Place, Timetable
 

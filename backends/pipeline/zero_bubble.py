@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from minigrad.backend import at_least_one
+from minigrad.lookup import at_least_one
 
 from .schedule import Order, Schedule
 from .timetable import Backward, Forward, Instruction, Weight

@@ -14,18 +14,18 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from minigrad import nn
-from minigrad.backend import Backend
 from minigrad.data import Batch
 from minigrad.device import to_host
 from minigrad.module import Module
 from minigrad.ops import cross_entropy
 from minigrad.optim import Adam, Optimizer
 from minigrad.own_state import generator_states
+from minigrad.strategy import Strategy
 from minigrad.tensor import Parameter
 from minigrad.train import History, fit
 
 from ..checkpoint.training_checkpoints import TrainingCheckpoints
-from ..registry import Strategy, find_strategy
+from ..registry import MakeStrategy, find_strategy
 from ..words import counted
 from .host_disk import HostDisk
 from .unreliable_cluster import UnreliableComm
@@ -47,7 +47,7 @@ STRATEGIES: Mapping[str, tuple[str, dict[str, Any]]] = {
 
 
 @cache
-def registered(name: str) -> Strategy:
+def registered(name: str) -> MakeStrategy:
     """A strategy of the table, from the registry."""
     axis, options = STRATEGIES[name]
     return find_strategy(name, options, axis)
@@ -84,7 +84,7 @@ class Job:
     ranks: int
     every: int = 2
     keep: int = 2
-    find: Callable[[str], Strategy] = field(default=registered, repr=False)
+    find: Callable[[str], MakeStrategy] = field(default=registered, repr=False)
 
     def __str__(self) -> str:
         ranks = counted(self.ranks, "rank")
@@ -155,7 +155,7 @@ def samples() -> Batch:
     return Batch(rng.normal(size=(SAMPLES, 4)).astype(np.float32), rng.integers(0, 3, SAMPLES))
 
 
-def state_of(backend: Backend, model: Module, optimizer: Optimizer) -> RankState:
+def state_of(backend: Strategy, model: Module, optimizer: Optimizer) -> RankState:
     """All that a rank must hold to go on, as bytes and numbers that can be compared."""
     values = ((name, getattr(owner, attribute)) for name, owner, attribute in model.named_arrays())
     arrays = {name: to_host(x.data if isinstance(x, Parameter) else x).tobytes() for name, x in values}

@@ -18,7 +18,7 @@ from random import Random
 from ..checkpoint.checkpoints import generation_names
 from ..checkpoint.recorded_disk import RecordedDisk
 from ..comm.virtual import Link
-from ..registry import Strategy
+from ..registry import MakeStrategy
 from ..words import counted
 from .event import Event, Life
 from .fault import LASTING, Fault, draw_faults
@@ -47,7 +47,7 @@ class Storm:
         seed: int,
         strategy: str | None = None,
         ranks: int | None = None,
-        find: Callable[[str], Strategy] = registered,
+        find: Callable[[str], MakeStrategy] = registered,
     ) -> Storm:
         """The storm of a seed, on the strategy and number of ranks that it draws, or on these.
 

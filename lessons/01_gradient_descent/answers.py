@@ -6,8 +6,8 @@ import numpy as np
 from minigrad_course.questions import Question
 
 from minigrad import Tape, Tensor, nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch
+from minigrad.serial import Serial
 from minigrad.train import fit
 
 

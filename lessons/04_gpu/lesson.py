@@ -22,11 +22,11 @@ from timing import H200, LAUNCHES, seconds
 from backends.comm import run_ranks
 from backends.comm.wire import finish, pack, unpack
 from minigrad import Tape, Tensor, loops, mnist, ops, optim
-from minigrad.backend import Serial
 from minigrad.device import array_module, cuda_problem, to_device, to_host
 from minigrad.figures import save
 from minigrad.models import NETS
 from minigrad.ops.sum_by_row import sum_by_row
+from minigrad.serial import Serial
 
 FIGURES = start_lesson("04_gpu")
 rng = np.random.default_rng(0)

@@ -6,9 +6,9 @@ from minigrad_course.questions import Question
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel, Sharded
 from minigrad import ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch
 from minigrad.nn import Linear, Sequential
+from minigrad.serial import Serial
 
 
 def model():

@@ -33,10 +33,10 @@ from backends.comm.virtual import Link
 from backends.data_parallel import Bucketed, DataParallel, ProportionalDataParallel, Sharded
 from backends.data_parallel.backup_workers import step_seconds
 from minigrad import Tape, Tensor, mnist, nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 from minigrad.figures import save
 from minigrad.models import mlp
+from minigrad.serial import Serial
 from minigrad.train import accuracy, fit
 
 FIGURES = start_lesson("06_data_parallel")

@@ -21,11 +21,11 @@ from minigrad_course.style import start_lesson
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from minigrad import Parameter, Tape, Tensor, mnist, nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch, minibatches
 from minigrad.device import unflatten
 from minigrad.figures import save
 from minigrad.lr_schedules import constant, cosine, scaled_lr, warm_up
+from minigrad.serial import Serial
 from minigrad.train import accuracy, fit
 
 FIGURES = start_lesson("07_large_batches")

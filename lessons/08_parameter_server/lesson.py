@@ -27,9 +27,9 @@ from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.parameter_server.server import PULL, PUSH
 from backends.launch.launch import load_mpi, under_mpiexec
 from minigrad import Tensor, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import minibatches, shares
 from minigrad.figures import save
+from minigrad.serial import Serial
 from minigrad.train import accuracy
 
 # Under mpiexec part 6 comes first, so that the other ranks, which only it needs, may end.

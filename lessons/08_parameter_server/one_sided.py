@@ -10,8 +10,8 @@ import numpy as np
 from backends.comm.collectives import gather
 from backends.data_parallel.flat import FlatLayout
 from minigrad import Tensor, nn, ops
-from minigrad.backend import Serial
 from minigrad.data import minibatches, shares
+from minigrad.serial import Serial
 
 PUSHES, BUSY = 40, 0.5
 

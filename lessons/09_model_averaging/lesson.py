@@ -23,10 +23,10 @@ from backends.comm.collectives import ring_allreduce
 from backends.comm.trace import Traced
 from backends.data_parallel.averaging import DiLoCo, ElasticAveraging, LocalSGD, ParallelSGD
 from minigrad import Tensor, mnist, nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 from minigrad.figures import save
 from minigrad.lr_schedules import cosine
+from minigrad.serial import Serial
 from minigrad.train import accuracy, fit
 
 FIGURES = start_lesson("09_model_averaging")

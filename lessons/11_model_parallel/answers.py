@@ -12,8 +12,8 @@ from backends.model_parallel.linear import RowLinear
 from backends.model_parallel.plan import SPLITS
 from backends.model_parallel.sharding import ShardedTensor
 from minigrad import Tape, Tensor, nn, ops
-from minigrad.backend import Serial
 from minigrad.data import Batch, shares
+from minigrad.serial import Serial
 
 RANKS = 3
 

@@ -26,9 +26,9 @@ from backends.model_parallel.linear import RowLinear
 from backends.model_parallel.plan import SPLITS
 from backends.model_parallel.sharding import ShardedTensor
 from minigrad import Tape, Tensor, mnist, nn, ops
-from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 from minigrad.figures import save
+from minigrad.serial import Serial
 
 FIGURES = start_lesson("11_model_parallel")
 

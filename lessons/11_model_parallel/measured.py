@@ -11,8 +11,8 @@ from backends.comm.virtual import Link, VirtualCluster
 from backends.model_parallel import ModelParallel
 from backends.pipeline import LayerWise
 from minigrad import Tape, Tensor, nn, ops
-from minigrad.backend import Serial
 from minigrad.data import Batch
+from minigrad.serial import Serial
 
 
 def largest_error(strategy, build, batch, ranks=3):

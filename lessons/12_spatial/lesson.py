@@ -33,10 +33,10 @@ from backends.model_parallel.sharding import Shard, even_shard
 from backends.model_parallel.spatial.halo import fetch
 from backends.model_parallel.spatial.receptive_field import RowRange, Window
 from minigrad import mnist, nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch
 from minigrad.figures import save
 from minigrad.models import lenet
+from minigrad.serial import Serial
 from minigrad.train import accuracy, fit
 
 FIGURES = start_lesson("12_spatial")

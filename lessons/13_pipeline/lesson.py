@@ -42,10 +42,10 @@ from backends.pipeline.gantt import draw_pair, slots
 from backends.pipeline.p2p import PipelineComm
 from backends.pipeline.trace import as_trace, bubble_of, instructions_of
 from minigrad import mnist, nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 from minigrad.figures import save
 from minigrad.models import mlp
+from minigrad.serial import Serial
 from minigrad.train import accuracy, fit
 
 FIGURES = start_lesson("13_pipeline")

@@ -19,9 +19,9 @@ from backends.pipeline.engine import Engine, Step
 from backends.pipeline.p2p import FIRST_TAG, TAGS
 from backends.pipeline.trace import as_trace, between, instructions_of
 from minigrad import Parameter, nn, op, ops
-from minigrad.backend import Serial
 from minigrad.data import Batch
 from minigrad.memory import base_of, retained_arrays
+from minigrad.serial import Serial
 from minigrad.tape import current_tape
 
 LAYERS, WIDTH, SAMPLES = 16, 16, 64

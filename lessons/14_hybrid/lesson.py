@@ -37,10 +37,10 @@ from backends.model_parallel.cost import (
 from backends.model_parallel.plan import choose, default_plan, show
 from backends.stack import Stack
 from minigrad import mnist, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch
 from minigrad.figures import save
 from minigrad.models import SAMPLE, lenet, mlp
+from minigrad.serial import Serial
 
 FIGURES = start_lesson("14_hybrid")
 

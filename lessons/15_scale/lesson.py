@@ -43,11 +43,11 @@ from backends.data_parallel.elastic import Elastic
 from backends.model_parallel.cost import ALEXNET, Network, batch_seconds, best_rows, model_seconds
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
 from minigrad import ops
-from minigrad.backend import Serial
 from minigrad.data import Batch
 from minigrad.figures import save
 from minigrad.models import mlp
 from minigrad.optim import Adam
+from minigrad.serial import Serial
 from minigrad.train import fit
 
 FIGURES = start_lesson("15_scale")

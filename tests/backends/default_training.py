@@ -12,9 +12,9 @@ from backends.data_parallel.parameter_server.consistency import Asynchronous
 from backends.data_parallel.parameter_server.server import Push, Server
 from backends.stale_rates import find_stale_rate
 from minigrad import mnist, nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch, minibatches, shares
 from minigrad.lr_schedules import cosine
+from minigrad.serial import Serial
 from minigrad.train import accuracy, fit
 
 RATE, EPOCHS, BATCH = 0.1, 5, 64

@@ -19,8 +19,9 @@ from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline.pipeline import Pipeline
 from backends.stack import Stack
 from minigrad import nn, ops, optim, recomputed
-from minigrad.backend import Backend, Serial
 from minigrad.forward_pass import ForwardPass
+from minigrad.serial import Serial
+from minigrad.strategy import Strategy
 from minigrad.tensor import Parameter
 from tests.backends.pipeline_nets import Build, batches_of, sample_of
 
@@ -89,7 +90,7 @@ class Layout(NamedTuple):
     """So many ranks, and the strategy of each."""
 
     ranks: int
-    strategy: Callable[[Communicator], Backend]
+    strategy: Callable[[Communicator], Strategy]
 
 
 def drops_like_serial(

@@ -9,10 +9,10 @@ import numpy as np
 
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
-from backends.laws import Strategy
+from backends.laws import MakeStrategy
 from minigrad import Tensor, nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch
+from minigrad.serial import Serial
 
 LossFn = Callable[[Tensor, Any], Tensor]
 
@@ -57,7 +57,7 @@ class Unchecked(Serial):
 
 
 def no_mean_is_refused(
-    loss_fn: LossFn, strategy: Strategy = DataParallel, ranks: int = 2, sizes: tuple[int, ...] = (8,)
+    loss_fn: LossFn, strategy: MakeStrategy = DataParallel, ranks: int = 2, sizes: tuple[int, ...] = (8,)
 ) -> None:
     """In the first step in which a rank has several samples, on all ranks that have."""
 
@@ -82,7 +82,7 @@ def masked(out: Tensor, y: Any) -> Tensor:
     return (ops.cross_entropy(out, y, reduction="none") * counts).sum() / counts.sum()
 
 
-def a_penalty_is_refused(strategy: Strategy) -> None:
+def a_penalty_is_refused(strategy: MakeStrategy) -> None:
     """Where ranks hold parts of the model, a loss that reads its parameters is refused, with the way out."""
 
     def work(comm: Any) -> None:

@@ -12,12 +12,13 @@ from backends.comm.communicator import Communicator
 from backends.data_parallel.parameter_server import ParameterServer
 from backends.laws import bound_for, distances
 from minigrad import ops, optim
-from minigrad.backend import Backend, Serial
 from minigrad.data import Batch
 from minigrad.module import Module
+from minigrad.serial import Serial
+from minigrad.strategy import Strategy
 from tests.backends import sharded_nets
 
-Make = Callable[[Communicator], Backend]
+Make = Callable[[Communicator], Strategy]
 Build = Callable[[int], Module]
 REFUSALS = {ValueError, RuntimeError}
 
@@ -157,7 +158,7 @@ def a_server_updates_what_its_optimizer_has(some: slice) -> None:
     """
     runs = {}
 
-    def train(backend: Backend, name: str) -> None:
+    def train(backend: Strategy, name: str) -> None:
         model = backend.place(sharded_nets.convolutional(np.random.default_rng(0)).to(dtype=np.float64))
         optimizer = optim.LARS(model.parameters()[::-1][some], 0.1).clipped(0.5)
         for batch in sharded_nets.batches_of([6, 5]):

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from backends.comm.communicator import Communicator
-from backends.laws import Strategy, bound_for, distances
-from minigrad.backend import Serial
+from backends.laws import MakeStrategy, bound_for, distances
 from minigrad.device import Array
 from minigrad.module import Module
+from minigrad.serial import Serial
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 
 
 def passes_like_serial(
-    strategy: Strategy,
+    strategy: MakeStrategy,
     comm: Communicator,
     build: Callable[[], Module],
     x: Array,

@@ -27,10 +27,12 @@ from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.timetable import Backward, Forward
 from backends.stack import Stack
 from minigrad import ops
-from minigrad.backend import Backend, Serial, Work, forward_backward_pass
 from minigrad.data import Batch, shares
 from minigrad.device import array_module
+from minigrad.serial import Serial
+from minigrad.strategy import Strategy
 from minigrad.tape import Tape
+from minigrad.work import Work, forward_backward_pass
 from tests.backends.pipeline_nets import OPTIMIZERS, Build, batches_of, mlp, sample_of
 
 TAGS = range(p2p.FIRST_TAG, p2p.FIRST_TAG + p2p.TAGS)
@@ -172,7 +174,7 @@ def all_three_axes_train_like_serial(comm: Communicator, *, traced: bool) -> Non
     comm = Traced(comm) if traced else comm
     grid = Grid(comm, data=2, pipe=2, model=2)
 
-    def strategy(comm: Communicator) -> Backend:
+    def strategy(comm: Communicator) -> Strategy:
         data = Bucketed(grid.data, bucket_bytes=400, first_bucket_bytes=100, progress="thread")
         model = ModelParallel(grid.model, {"0": "column", "2": "row", "7": "classes"})
         return Stack(data, Pipeline(grid.pipe, micro_batches=3), model)

@@ -17,12 +17,12 @@ from backends.pipeline import Pipeline
 from backends.registry import GROUPS, find_strategy, strategy_names
 from backends.stack import Stack
 from minigrad import nn, ops, optim
-from minigrad.backend import Backend
 from minigrad.data import Batch
 from minigrad.module import Module
+from minigrad.strategy import Strategy
 from minigrad.train import fit
 
-Make = Callable[[Communicator], Backend]
+Make = Callable[[Communicator], Strategy]
 
 
 def plain(width: int) -> Module:
@@ -43,13 +43,13 @@ def images(width: int) -> Module:
     return nn.Sequential(conv, nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, width, rng=rng))
 
 
-def around_split(strategy: Make, comm: Communicator) -> Backend:
+def around_split(strategy: Make, comm: Communicator) -> Strategy:
     """``strategy`` on the data axis, around layers that are split among one rank."""
     grid = Grid(comm, data=comm.size)
     return Stack(strategy(grid.data), ModelParallel(grid.model, {"1": "column", "3": "row"}))
 
 
-def piped(strategy: Make, comm: Communicator) -> Backend:
+def piped(strategy: Make, comm: Communicator) -> Strategy:
     """``strategy`` on the data axis, around a pipeline of all ranks."""
     grid = Grid(comm, pipe=comm.size)
     return Stack(strategy(grid.data), Pipeline(grid.pipe))

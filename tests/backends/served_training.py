@@ -11,8 +11,8 @@ import numpy as np
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import parameter_server
 from minigrad import ops, optim
-from minigrad.backend import Serial
 from minigrad.data import shares
+from minigrad.serial import Serial
 from tests.backends.trained_apart import Plain, batches_of, built, close
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from backends.comm import run_ranks
 from backends.laws import trains_like_serial
 from minigrad import nn, ops, optim
-from minigrad.backend import Backend
 from minigrad.data import Batch
+from minigrad.strategy import Strategy
 from minigrad.tensor import Parameter
 
 STAGES = (1, 2, 3)
@@ -83,7 +83,7 @@ def batches_of(sizes, seed=0):
 
 
 def law(
-    strategy: Callable[..., Backend],
+    strategy: Callable[..., Strategy],
     ranks: int,
     sizes: list[int],
     build: Callable[[np.random.Generator], nn.Module] = Odd,

@@ -9,10 +9,10 @@ import numpy as np
 from backends.comm import run_ranks
 from backends.pipeline.asynchronous import AsynchronousPipeline
 from minigrad import nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch
 from minigrad.module import evaluation_mode
 from minigrad.recompute import recomputed
+from minigrad.serial import Serial
 
 # The version of stage s of p that batch t's gradient is taken at, before the first one: the first.
 SEEN = {

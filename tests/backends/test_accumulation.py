@@ -24,7 +24,7 @@ from backends.pipeline.pipeline import Pipeline
 from backends.registry import strategy_names
 from backends.stack import Stack
 from minigrad import Tape, ops, optim
-from minigrad.backend import Serial
+from minigrad.serial import Serial
 from tests.backends import pipeline_nets, sharded_nets, test_stack
 
 OPTIMIZERS = {

@@ -17,9 +17,9 @@ from backends.pipeline.asynchronous import LOSS_TAG, AsynchronousPipeline
 from backends.pipeline.layer_wise import LayerWise
 from backends.stack import Stack
 from minigrad import nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch
 from minigrad.op import op
+from minigrad.serial import Serial
 from minigrad.train import fit
 from tests.backends.stale_training import (
     OPTIMIZERS,

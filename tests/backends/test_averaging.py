@@ -20,8 +20,8 @@ from backends.data_parallel.averaging import (
 )
 from backends.laws import integers, trains_like_serial
 from minigrad import ops, optim
-from minigrad.backend import Serial
 from minigrad.data import shares
+from minigrad.serial import Serial
 from tests.backends.trained_apart import OPTIMIZERS, Net, Plain, batches_of, built, close, states, step
 
 STRATEGIES = [
@@ -261,7 +261,7 @@ def test_one_rank_is_serial_to_the_last_bit(strategy, name):
 
 
 def test_they_do_not_claim_to_be_serial():
-    assert not any(s.equals_serial for s in (ParallelSGD, LocalSGD, DiLoCo, ElasticAveraging))
+    assert not any(s.traits.equals_serial for s in (ParallelSGD, LocalSGD, DiLoCo, ElasticAveraging))
 
 
 @pytest.mark.parametrize("strategy", [ParallelSGD, LocalSGD])

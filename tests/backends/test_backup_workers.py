@@ -14,8 +14,8 @@ from backends.data_parallel import backup_workers
 from backends.data_parallel.backup_workers import BackupWorkers, step_seconds
 from backends.laws import bound_for, trains_like_serial
 from minigrad import ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch, shares
+from minigrad.serial import Serial
 from minigrad.tape import current_tape
 from tests.backends.trained_apart import OPTIMIZERS, Net, Plain, batches_of, built, close, states, step
 from tests.bugs.mutant import mutant
@@ -56,7 +56,7 @@ def test_single_precision():
 
 
 def test_it_claims_to_be_serial_only_without_backups():
-    assert run_ranks(3, lambda c: [BackupWorkers(c, backups=b).equals_serial for b in (0, 1)])[0] == [
+    assert run_ranks(3, lambda c: [BackupWorkers(c, backups=b).traits.equals_serial for b in (0, 1)])[0] == [
         True,
         False,
     ]

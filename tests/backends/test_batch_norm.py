@@ -16,8 +16,10 @@ from backends.data_parallel import DataParallel
 from backends.data_parallel.step_summary import StepSummary
 from backends.laws import messages_are, trains_like_serial
 from minigrad import Tape, Tensor, nn, ops
-from minigrad.backend import Serial, forward_backward_pass
 from minigrad.data import Batch, shares
+from minigrad.serial import Serial
+from minigrad.traits import Traits
+from minigrad.work import forward_backward_pass
 from tests.bugs.mutant import mutant
 
 
@@ -101,9 +103,9 @@ def test_each_micro_batch_is_normalised_over_all_ranks():
 
 def test_only_synchronized_batch_norm_communicates_in_forward():
     def work(comm):
-        return DataParallel(comm).communicates_in_forward, synchronized(comm).communicates_in_forward
+        return [make(comm).traits.communicates_in_forward for make in (DataParallel, synchronized)]
 
-    assert run_ranks(2, work) == [(False, True)] * 2
+    assert run_ranks(2, work) == [[False, True]] * 2
 
 
 @pytest.mark.parametrize("ranks", range(1, 7))
@@ -143,7 +145,7 @@ def test_each_batch_norm_sends_one_all_gather_a_pass(ranks, samples):
 def broken(*changes):
     """A batch-norm whose op has each (right, wrong) piece of its text replaced, in its readable form."""
     module = mutant("minigrad.ops.batch_norm", *changes)
-    vars(module)["loops"] = SimpleNamespace(fit=lambda *arrays: False)  # compiling them takes seconds
+    vars(module)["loops"] = SimpleNamespace(can_take=lambda *arrays: False)  # compiling them takes seconds
     batch_norm = module.batch_norm
 
     class Broken(nn.BatchNorm):
@@ -203,7 +205,7 @@ def test_the_law_catches(bug):
 class StaysAwayWithoutSamples(DataParallel):
     def place(self, model):
         model = super().place(model)
-        self.communicates_in_forward = False
+        self.traits = Traits(communicates_in_forward=False)
         return model
 
 

@@ -17,7 +17,7 @@ from backends.data_parallel.bucketed import PROGRESS, Bucketed
 from backends.data_parallel.flat import buckets
 from backends.laws import trains_like_serial
 from minigrad import nn, ops, optim
-from minigrad.backend import Work, forward_backward_pass
+from minigrad.work import Work, forward_backward_pass
 from tests.backends.test_data_parallel import Forked, batches_of, convolutional
 from tests.backends.test_replicated import odd
 from tests.bugs.mutant import mutant

@@ -26,10 +26,10 @@ from backends.launch import launch
 from backends.process import signals
 from backends.registry import find_strategy, strategy_names
 from minigrad import device, lookup, mnist
-from minigrad.backend import forward_backward_pass
 from minigrad.declaration import check_options, settings_of
 from minigrad.models import find_net
 from minigrad.ops import conv
+from minigrad.work import forward_backward_pass
 from tests.bugs.mutant import mutant
 
 

@@ -17,7 +17,7 @@ from backends.model_parallel.model_parallel import ModelParallel
 from backends.registry import find_strategy
 from backends.stack import Stack
 from minigrad import nn, ops, optim
-from minigrad.backend import Work
+from minigrad.work import Work
 from tests.backends.compression_laws import COMPRESSORS, InOrder, Textbook, nothing_is_lost, trains_like
 from tests.backends.strict import Strict
 from tests.backends.test_data_parallel import Forked, batches_of

@@ -6,8 +6,8 @@ import pytest
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from minigrad import nn, ops
-from minigrad.backend import Work
 from minigrad.data import Batch
+from minigrad.work import Work
 
 
 def net(out=3, middle=4, dtype=np.float64, *, tied=False, frozen=False, layers=2):

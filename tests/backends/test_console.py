@@ -21,7 +21,7 @@ from backends.launch import terminal
 from backends.pipeline import Pipeline
 from backends.process import launcher
 from backends.stack import Stack
-from minigrad.backend import Serial
+from minigrad.serial import Serial
 from tests.bugs.mutant import mutant
 
 PROVE = typer.main.get_command(app).commands["prove"].loaded  # pyright: ignore

@@ -10,8 +10,9 @@ from backends.comm.collectives import naive_allreduce
 from backends.data_parallel import DataParallel
 from backends.laws import Difference, bound_for, differences_from_serial, trains_like_serial
 from minigrad import nn, ops
-from minigrad.backend import Backend, forward_backward_pass
 from minigrad.data import Batch, shares
+from minigrad.strategy import Strategy
+from minigrad.work import forward_backward_pass
 
 
 class Forked(nn.Module):
@@ -153,7 +154,7 @@ BUGS = [
     KeepsItsOwnStart,
     ZeroForUnused,
     lambda comm: DataParallel(comm, lambda c, x: naive_allreduce(c, x) * (1 + 1e-9)),
-    lambda comm: Backend(),
+    lambda comm: Strategy(),
 ]
 
 

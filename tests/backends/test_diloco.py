@@ -8,8 +8,8 @@ from hypothesis import given
 from backends.comm import run_ranks
 from backends.data_parallel.averaging import DiLoCo, LocalSGD
 from minigrad import optim
-from minigrad.backend import Serial
 from minigrad.data import shares
+from minigrad.serial import Serial
 from tests.backends.trained_apart import OPTIMIZERS, Net, Plain, batches_of, built, close, states, step
 from tests.bugs.mutant import mutant
 

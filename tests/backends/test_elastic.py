@@ -15,7 +15,7 @@ from backends.data_parallel import Elastic
 from backends.laws import trains_like_serial
 from backends.stack import Stack
 from minigrad import ops
-from minigrad.backend import Serial
+from minigrad.serial import Serial
 from tests.backends.elastic_laws import (
     STEPS,
     Faults,

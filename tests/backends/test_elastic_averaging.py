@@ -10,8 +10,8 @@ from backends.comm.collectives import allgather
 from backends.data_parallel.averaging import ElasticAveraging
 from backends.laws import bound_for, integers
 from minigrad import optim
-from minigrad.backend import Serial
 from minigrad.data import shares
+from minigrad.serial import Serial
 from tests.backends.trained_apart import Plain, batches_of, built, close, step
 from tests.bugs.mutant import mutant
 

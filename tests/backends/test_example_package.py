@@ -23,9 +23,9 @@ from backends.launch.launch import mpi_problem
 from backends.model_parallel import ModelParallel
 from backends.pipeline import Pipeline
 from backends.stack import Stack
-from minigrad.backend import Serial
 from minigrad.mnist import load
 from minigrad.models import SAMPLE, find_net
+from minigrad.serial import Serial
 from tests.backends.lanes import thorough
 
 ROOT = Path(__file__).parents[2]

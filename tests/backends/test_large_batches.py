@@ -10,10 +10,10 @@ from backends.comm.collectives import naive_allreduce
 from backends.data_parallel import DataParallel
 from backends.laws import Build, trains_like_serial
 from minigrad import Parameter, ops, optim
-from minigrad.backend import Backend
 from minigrad.data import shares
 from minigrad.lr_schedules import constant, scaled_lr, warm_up
 from minigrad.optim import Optimizer, Part
+from minigrad.strategy import Strategy
 from minigrad.train import fit
 from tests.backends.test_data_parallel import Forked, batches_of, convolutional
 
@@ -110,7 +110,7 @@ def test_the_corrected_momentum_follows_the_schedule_on_ranks_too():
         )
         return model.state_dict()
 
-    expected = ends(optim.SGD, Backend())
+    expected = ends(optim.SGD, Strategy())
     for actual in run_ranks(3, lambda comm: ends(optim.HeavyBall, DataParallel(comm))):
         for name, w in expected.items():
             np.testing.assert_allclose(actual[name], w, rtol=1e-11, atol=1e-13)

@@ -12,8 +12,8 @@ from backends.comm.trace import Traced
 from backends.laws import trains_like_serial
 from backends.pipeline.layer_wise import LayerWise
 from minigrad import nn, ops, optim
-from minigrad.backend import Work
 from minigrad.data import Batch
+from minigrad.work import Work
 from tests.bugs.mutant import mutant
 
 WIDTHS = (4, 6, 5, 7, 3)

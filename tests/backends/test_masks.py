@@ -18,8 +18,8 @@ from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline import schedule_names
 from backends.pipeline.layer_wise import LayerWise
 from minigrad import nn, recomputed
-from minigrad.backend import Serial
 from minigrad.random_mask import RandomMask
+from minigrad.serial import Serial
 from tests.backends import mask_laws
 from tests.backends.mask_laws import (
     OPTIMIZERS,

@@ -16,7 +16,7 @@ from backends.pipeline import Pipeline
 from backends.pipeline.asynchronous import AsynchronousPipeline
 from backends.pipeline.layer_wise import LayerWise
 from minigrad import nn, ops
-from minigrad.backend import Serial
+from minigrad.serial import Serial
 from tests.backends import mean_check_laws
 from tests.backends.mean_check_laws import a_penalty_is_refused, batches_of, masked
 

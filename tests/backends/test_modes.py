@@ -10,7 +10,7 @@ from backends.data_parallel import Bucketed, DataParallel, Sharded
 from backends.model_parallel import ModelParallel
 from backends.pipeline import LayerWise, Pipeline
 from minigrad import Tensor, nn, ops
-from minigrad.backend import Serial
+from minigrad.serial import Serial
 from tests.backends.pipeline_nets import batches_of
 
 STRATEGIES = {

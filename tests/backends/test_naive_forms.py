@@ -24,8 +24,8 @@ from backends.laws import trains_like_serial
 from backends.model_parallel.spatial import naive as naive_space
 from backends.pipeline import naive as naive_pipeline
 from minigrad import nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch, shares
+from minigrad.serial import Serial
 from minigrad.tape import Tape
 from minigrad.tensor import Parameter, Tensor
 from tests.bugs.mutant import mutant

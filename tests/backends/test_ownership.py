@@ -16,7 +16,7 @@ from backends.data_parallel.zero.sharded import Sharded
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline import LayerWise, Pipeline
 from minigrad import Tensor, nn, ops, optim
-from minigrad.backend import Serial
+from minigrad.serial import Serial
 from tests.backends import ownership_laws
 from tests.backends.ownership_laws import batch_of
 from tests.backends.placed_often import STRATEGIES, plain, tied
@@ -32,7 +32,7 @@ def run(law, name):
 def equal_serial():
     def equals(name):
         make, _ = STRATEGIES[name]
-        return run_ranks(RANKS, lambda comm: make(comm).equals_serial)[0]
+        return run_ranks(RANKS, lambda comm: make(comm).traits.equals_serial)[0]
 
     return [name for name in STRATEGIES if equals(name)]
 

@@ -14,8 +14,8 @@ from backends.consistency import running_statistics
 from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.parameter_server import ParameterServer
 from minigrad import nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch, shares
+from minigrad.serial import Serial
 from minigrad.train import fit
 from tests.backends.served_training import cluster, is_the_simulated_training, speeds, training
 from tests.backends.trained_apart import OPTIMIZERS, Net, Plain, batches_of, built, close, step
@@ -418,4 +418,4 @@ def test_norms_of_whole_parameters_need_one_server(make):
 
 
 def test_it_does_not_claim_to_be_serial():
-    assert not ParameterServer.equals_serial
+    assert not ParameterServer.traits.equals_serial

@@ -14,9 +14,9 @@ from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.unidirectional import one_f_one_b
 from minigrad import nn, ops
-from minigrad.backend import Serial
 from minigrad.data import Batch
 from minigrad.module import evaluation_mode
+from minigrad.serial import Serial
 from tests.backends.lanes import by_turns
 from tests.backends.pipeline_laws import (
     IN_ORDER,

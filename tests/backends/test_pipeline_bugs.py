@@ -7,7 +7,7 @@ import pytest
 from backends.comm.threads import Deadlock
 from backends.data_parallel.bucketed import Bucketed
 from backends.pipeline.pipeline import Pipeline
-from minigrad.backend import Serial
+from minigrad.serial import Serial
 from tests.backends.broken_pipelines import broken
 from tests.backends.pipeline_laws import (
     Numbers,

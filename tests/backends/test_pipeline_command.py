@@ -13,7 +13,7 @@ from backends.cli.trace_view import steps_of
 from backends.comm.chrome import chrome_trace, read_trace
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
 from backends.pipeline.trace import as_trace, plan_of
-from minigrad.backend import forward_backward_pass
+from minigrad.work import forward_backward_pass
 from tests.bugs.mutant import mutant
 
 THREADS = ["--transport", "threads"]

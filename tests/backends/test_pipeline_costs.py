@@ -19,10 +19,10 @@ from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, simulate
 from backends.pipeline.trace import instruction_of
 from minigrad import nn, ops
-from minigrad.backend import Work as Samples
 from minigrad.data import Batch
 from minigrad.op import op
 from minigrad.tensor import Parameter
+from minigrad.work import Work as Samples
 from tests.backends.broken_pipelines import broken
 from tests.backends.lanes import thorough
 from tests.backends.pipeline_laws import NUMBERS, TWO_WAY, Counting, Numbers, any_bounds, sends_what_crosses

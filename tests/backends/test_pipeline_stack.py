@@ -181,7 +181,7 @@ def test_what_a_pipeline_inside_or_outside_a_stack_is():
             Stack(Pipeline(grid.pipe), Pipeline(grid.data))
         with pytest.raises(ValueError, match="ModelParallel inside of it would run no passes"):
             Stack(Pipeline(grid.pipe), ModelParallel(grid.data, micro_batches=2))
-        return made.rank, made.size, made.micro_batches, made.equals_serial
+        return made.rank, made.size, made.micro_batches, made.traits.equals_serial
 
     assert run_ranks(4, work) == [(rank, 4, 3, True) for rank in range(4)]
 

@@ -10,8 +10,9 @@ from backends.comm.collectives import naive_allreduce, ring_allreduce
 from backends.data_parallel import DataParallel
 from backends.laws import Build, messages_are, trains_like_serial
 from minigrad import nn, ops, optim
-from minigrad.backend import Serial, Work, forward_backward_pass
 from minigrad.data import Batch, shares
+from minigrad.serial import Serial
+from minigrad.work import Work, forward_backward_pass
 from tests.backends.test_data_parallel import Forked, batches_of, convolutional
 
 OPTIMIZERS = {

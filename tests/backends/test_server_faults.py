@@ -20,8 +20,8 @@ from backends.data_parallel.parameter_server import ParameterServer, server
 from backends.data_parallel.parameter_server.consistency import consistency_model
 from backends.data_parallel.parameter_server.server import Push
 from minigrad import Parameter, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch, shares
+from minigrad.serial import Serial
 from tests.backends.served_training import cluster, speeds
 from tests.backends.test_broken_servers import broken
 from tests.backends.trained_apart import Net, Plain, batches_of, built, close, step

@@ -14,8 +14,8 @@ from backends.model_parallel import ModelParallel
 from backends.pipeline import Pipeline
 from backends.stack import Stack
 from minigrad import nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch, shares
+from minigrad.serial import Serial
 from tests.bugs.mutant import mutant
 
 WIDTH = 6

@@ -13,9 +13,10 @@ from backends.data_parallel.flat import FlatLayout, buckets
 from backends.data_parallel.zero.gathered_weights import group_by_owner
 from backends.data_parallel.zero.sharded import Sharded
 from minigrad import nn, ops, optim
-from minigrad.backend import Serial, Work
+from minigrad.serial import Serial
 from minigrad.tensor import Parameter
 from minigrad.train import accuracy, fit
+from minigrad.work import Work
 from tests.backends.sharded_nets import (
     OPTIMIZERS,
     STAGES,

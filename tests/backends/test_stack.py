@@ -19,9 +19,10 @@ from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline.layer_wise import LayerWise
 from backends.stack import Stack
 from minigrad import nn, ops, optim
-from minigrad.backend import Serial, forward_backward_pass
 from minigrad.data import Batch
 from minigrad.optim import Part
+from minigrad.serial import Serial
+from minigrad.work import forward_backward_pass
 
 
 def mlp(rng):
@@ -239,7 +240,13 @@ def test_what_a_stack_says_of_itself():
         grid = Grid(comm, data=2, pipe=2, model=2)
         made = stack(grid, {}, data=partial(DataParallel, micro_batches=3))
         averaged = Stack(LocalSGD(grid.data), ModelParallel(grid.model))
-        return made.rank, made.size, made.micro_batches, made.equals_serial, averaged.equals_serial
+        return (
+            made.rank,
+            made.size,
+            made.micro_batches,
+            made.traits.equals_serial,
+            averaged.traits.equals_serial,
+        )
 
     assert run_ranks(8, work) == [(rank, 8, 3, True, False) for rank in range(8)]
 

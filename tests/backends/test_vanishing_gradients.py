@@ -27,8 +27,8 @@ from backends.pipeline.layer_wise import LayerWise
 from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedules import SCHEDULES
 from minigrad import Tape, Tensor, nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch
+from minigrad.serial import Serial
 from tests.backends.lanes import by_turns
 from tests.backends.pipeline_laws import NUMBERS, TWO_WAY
 

@@ -10,7 +10,7 @@ from backends.data_parallel import DataParallel, NaiveDataParallel, Sharded
 from backends.model_parallel import ModelParallel
 from backends.pipeline import LayerWise, Pipeline
 from minigrad import nn, ops
-from minigrad.backend import Serial
+from minigrad.serial import Serial
 from minigrad.weighted_mean import WeightedMean
 from tests.backends.weighted_mean_laws import (
     a_part_is_refused,

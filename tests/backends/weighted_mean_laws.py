@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from backends.comm import run_ranks
-from backends.laws import Strategy
+from backends.laws import MakeStrategy
 from minigrad import Tape, Tensor, nn
 from minigrad.data import Batch
 from minigrad.testing import DEVICE
@@ -27,7 +27,7 @@ def batch_of(n: int) -> Batch:
 
 
 def gradients_are_of_the_whole_batch(
-    strategy: Strategy, ranks: int, loss: Callable[[Any, Any], Tensor], sizes: Sequence[int]
+    strategy: MakeStrategy, ranks: int, loss: Callable[[Any, Any], Tensor], sizes: Sequence[int]
 ) -> None:
     """Loss and gradients on each rank are those of one tape for the whole batch, without a backend."""
     for n in sizes:
@@ -50,7 +50,7 @@ def gradients_are_of_the_whole_batch(
         run_ranks(ranks, work)
 
 
-def nothing_counts(strategy: Strategy, ranks: int, loss: Callable[[Any, Any], Tensor]) -> None:
+def nothing_counts(strategy: MakeStrategy, ranks: int, loss: Callable[[Any, Any], Tensor]) -> None:
     """Where no label counts, the loss is NaN, as that of no samples, and every gradient is 0."""
     batch = batch_of(5)
     batch = Batch(batch.x, batch.y * 0)
@@ -65,7 +65,7 @@ def nothing_counts(strategy: Strategy, ranks: int, loss: Callable[[Any, Any], Te
     run_ranks(ranks, work)
 
 
-def a_part_is_refused(strategy: Strategy, loss: Callable[[Any, Any], Tensor], words: str) -> None:
+def a_part_is_refused(strategy: MakeStrategy, loss: Callable[[Any, Any], Tensor], words: str) -> None:
     """A plain function that is no mean over samples raises on every rank that has a part of the batch."""
 
     def work(comm):

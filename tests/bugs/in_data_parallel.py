@@ -16,8 +16,8 @@ from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.data_parallel.zero.sharded import Sharded
 from backends.laws import trains_like_serial
 from minigrad import nn, ops
-from minigrad.backend import Serial
 from minigrad.data import Batch
+from minigrad.serial import Serial
 from tests.backends import test_backup_workers, test_diloco, test_elastic_averaging
 from tests.backends.sharded_nets import OPTIMIZERS, Odd, convolutional
 from tests.backends.test_averaging import equals_the_textbook
@@ -138,7 +138,7 @@ def micro_batches_are_the_whole_batch() -> None:
 # Bugs
 
 SERIAL = "of its scale on rank"
-BACKEND = "minigrad.backend"
+STRATEGY = "minigrad.strategy"
 (REPLICATED, SYNCHRONOUS, BUCKETED, SHARDED, GATHERED, FLAT_PARAMETER, STEP_SUMMARY, BACKUP, AVERAGING) = (
     f"backends.data_parallel.{module}"
     for module in (
@@ -149,17 +149,17 @@ BACKEND = "minigrad.backend"
 )
 
 BUGS = [
-    Bug("a mean of means for uneven shards", BACKEND, "return len(mine) / len(batch)",
+    Bug("a mean of means for uneven shards", STRATEGY, "return len(mine) / len(batch)",
         "return bool(len(mine)) / getattr(self, 'size', 1)", replicated_trains_like_serial, SERIAL),
-    Bug("the sum of means, as the weight is missing", BACKEND, "return len(mine) / len(batch)", "return 1.0",
+    Bug("the sum of means, as the weight is missing", STRATEGY, "return len(mine) / len(batch)", "return 1.0",
         replicated_trains_like_serial, SERIAL),
-    Bug("micro-batches of unlike sizes count the same", BACKEND,
+    Bug("micro-batches of unlike sizes count the same", "minigrad.work",
         "weight = self.loss_weight * (len(batch) / len(self.batch))", "weight = self.loss_weight * (1 / n)",
         micro_batches_are_the_whole_batch, SERIAL),
     Bug("the gradient of the step before is summed over ranks once more", SYNCHRONOUS,
         "return accumulated(self.summary.parameters)", "return accumulated([])",
         gradients_of_steps_add_up, SERIAL),
-    Bug("the gradient of the step before is forgotten", BACKEND, "        parameter.grad = g\n", "",
+    Bug("the gradient of the step before is forgotten", STRATEGY, "        parameter.grad = g\n", "",
         gradients_of_steps_add_up, SERIAL),
     Bug("owners forget the sum of the step before", SHARDED,
         "            self.flat_of[parameter].owned_gradient(parameter)[...] += g\n", "            pass\n",

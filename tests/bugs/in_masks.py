@@ -4,13 +4,13 @@ from tests.backends import mask_laws
 from tests.bugs.bug import Bug
 
 SERIAL = "of its scale on rank"
-MASK, PASS, BACKEND = "minigrad.random_mask", "minigrad.forward_pass", "minigrad.backend"
+MASK, PASS, STRATEGY = "minigrad.random_mask", "minigrad.forward_pass", "minigrad.strategy"
 COMPRESSOR = "backends.data_parallel.compression.compressor"
 
 BUGS = [
-    Bug("each rank counts its samples from 0", BACKEND, "mine = self.shard(batch)",
+    Bug("each rank counts its samples from 0", STRATEGY, "mine = self.shard(batch)",
         "mine = self.shard(batch).whole()", mask_laws.replicas_drop_like_serial, SERIAL, thorough=True),
-    Bug("each micro-batch counts its samples from 0", BACKEND, "batch = self.batch[share]",
+    Bug("each micro-batch counts its samples from 0", "minigrad.work", "batch = self.batch[share]",
         "batch = self.batch[share].whole()", mask_laws.micro_batches_drop_like_serial, SERIAL),
     Bug("a part of a batch forgets its places", "minigrad.data",
         "self.y[rows], places, ", "self.y[rows], range(0), ",
@@ -19,7 +19,7 @@ BUGS = [
         mask_laws.replicas_drop_like_serial, SERIAL),
     Bug("a sample's numbers begin where those before end", MASK, "blocks = -(-size // (2 * WORDS))",
         "blocks = size // (2 * WORDS) + 1 + len(places)", mask_laws.replicas_drop_like_serial, SERIAL),
-    Bug("steps of a training are not counted", BACKEND, "self.step_number += 1", "self.step_number = 0",
+    Bug("steps of a training are not counted", STRATEGY, "self.step_number += 1", "self.step_number = 0",
         mask_laws.steps_drop_other_elements, "steps with the same masks"),
     Bug("the step is no part of the mask", MASK, "origin, self.step, self.call]", "origin, 0, self.call]",
         mask_laws.steps_drop_other_elements, "steps with the same masks"),

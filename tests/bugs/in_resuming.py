@@ -175,13 +175,13 @@ def residuals_go_on() -> None:
 
 DIFFERS = r"rank \d: .*(differs|losses|is not)"
 STATE = "backends.checkpoint.training_state"
-BACKEND, SHARDED = "minigrad.backend", "backends.data_parallel.sharded_optimizer"
+PLACED, SHARDED = "minigrad.placed_state", "backends.data_parallel.sharded_optimizer"
 MODEL, STACK = "backends.model_parallel.model_parallel", "backends.stack"
 
 AVERAGING, COMPRESSION = "backends.data_parallel.averaging", "backends.data_parallel.compression"
 
 BUGS = [
-    Bug("models of ranks are taken for one", AVERAGING, "    models_differ = True\n", "",
+    Bug("models of ranks are taken for one", AVERAGING, "models_differ=True, ", "",
         own_models_go_on, DIFFERS),
     Bug("the period begins anew", AVERAGING, 'own_state = ("updates", "samples")', 'own_state = ("samples",)',
         own_models_go_on, DIFFERS),
@@ -227,14 +227,14 @@ BUGS = [
     Bug("keys are those of the first rank", STATE, "in allgather_json(comm, keys_of(optimizer)) for",
         "in allgather_json(comm, keys_of(optimizer))[:1] for",
         stages_go_on, DIFFERS),
-    Bug("a rank saves only its part of the state", BACKEND,
+    Bug("a rank saves only its part of the state", PLACED,
         "return (unshard or self.unshard_values)(model, self.optimizer_values(model, optimizer, key))",
         "return self.optimizer_values(model, optimizer, key)",
         neurons_go_on, "."),
-    Bug("a rank takes the whole state for its part", BACKEND,
+    Bug("a rank takes the whole state for its part", PLACED,
         "(shard or self.shard_values)(model, values)", "values",
         neurons_go_on, "."),
-    Bug("the state is that of the arrays in the file", BACKEND, 'else xp.array(value, order="C")',
+    Bug("the state is that of the arrays in the file", PLACED, 'else xp.array(value, order="C")',
         "else xp.zeros_like(value)",
         stages_go_on, DIFFERS),
     Bug("parts are read in another order", SHARDED, "start = stop", "start = 0",
@@ -253,7 +253,7 @@ BUGS = [
     Bug("stages inside a stack are not cut", STACK,
         "            values = member.shard_values(model, values)\n", "            pass\n",
         shards_go_on_as_stages_of_neurons, "."),
-    Bug("a number takes the place of an array without axes", BACKEND,
+    Bug("a number takes the place of an array without axes", PLACED,
         "value.ndim == 0 and (value.shape != like.shape or value.dtype != like.dtype)", "value.ndim == 0",
         parameters_without_axes_go_on, "."),
     Bug("a shard's array without axes becomes a number", SHARDED,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from minigrad.backend import Serial
+from minigrad.serial import Serial
 from tests.bugs.bug import Bug, Caught, Escaped, green, hunt
 from tests.bugs.world import World
 
-WHERE, SHARE = "minigrad.backend", "return len(mine) / len(batch)"
+WHERE, SHARE = "minigrad.strategy", "return len(mine) / len(batch)"
 
 
 def share() -> float:
@@ -36,10 +36,10 @@ def test_a_bug_is_caught_with_its_words():
         ((WHERE, SHARE, "return 1.0", holds, "other"), "of two is a share of 1.0; wanted was 'other'"),
         ((WHERE, SHARE, "return 1.0", fails, "red"), "is red without any bug: ValueError: always red"),
         ((WHERE, SHARE, "return (", holds, "share"), "SyntaxError: .* wanted was 'share'"),
-        ((WHERE, "no such line", "", holds, "share"), "'a bug': minigrad.backend holds 0 times 'no such"),
+        ((WHERE, "no such line", "", holds, "share"), "'a bug': minigrad.strategy holds 0 times 'no such"),
         (
             (WHERE, "self", "", holds, "share"),
-            "'a bug': minigrad.backend holds [0-9]+ times 'self': move the bug",
+            "'a bug': minigrad.strategy holds [0-9]+ times 'self': move the bug",
         ),
     ],
     ids=["harmless", "elsewhere", "other words", "red anyway", "no Python", "moved on", "more than one"],
@@ -52,6 +52,6 @@ def test_one_that_is_not_is_told(bug, words):
 def test_a_world_is_its_own():
     world = World({WHERE: [(SHARE, "return 1.0")]})
     assert world.again(share)() == 1.0
-    assert world.load("minigrad.train").Serial is world.load(WHERE).Serial is not Serial
-    assert world.load("minigrad").backend is world.load(WHERE)
+    assert world.load("minigrad.train").Serial is world.load("minigrad.serial").Serial is not Serial
+    assert world.load("minigrad").strategy is world.load(WHERE)
     assert share() == World().again(share)() == 0.5

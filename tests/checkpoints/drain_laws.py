@@ -15,9 +15,9 @@ from backends.comm.communicator import Communicator
 from backends.comm.virtual import Link, VirtualCluster
 from backends.laws import distances
 from minigrad import nn, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch, shares
 from minigrad.ops import cross_entropy
+from minigrad.serial import Serial
 from minigrad.tape import current_tape
 from minigrad.tensor import Tensor
 from tests.backends.pipeline_nets import Build

@@ -16,12 +16,13 @@ from backends.comm.collectives import barrier
 from backends.comm.communicator import Communicator
 from backends.laws import distances
 from minigrad import nn
-from minigrad.backend import Backend, Loss
 from minigrad.data import Batch
 from minigrad.lr_schedules import ReduceLROnPlateau
 from minigrad.ops import cross_entropy
+from minigrad.strategy import Strategy
 from minigrad.tape import current_tape
 from minigrad.tensor import Parameter, Tensor
+from minigrad.work import Loss
 from tests.backends.pipeline_nets import Build
 
 
@@ -47,7 +48,7 @@ def scaled(rng: np.random.Generator) -> nn.Module:
     )
 
 
-MakeBackend = Callable[[Communicator], Backend]
+MakeBackend = Callable[[Communicator], Strategy]
 MakeOptimizer = Callable[[Any], Any]
 
 
@@ -173,7 +174,7 @@ def goes_on_in_another_layout(
 
     Differences are relative to the scale that ``distances`` gives each array.
     """
-    serial = Layout(1, lambda comm: Backend())
+    serial = Layout(1, lambda comm: Strategy())
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         whole = training(serial, build, optimizer, batches, Path(one))[0]
         training(before, build, optimizer, batches[:k], Path(two))

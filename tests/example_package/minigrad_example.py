@@ -6,12 +6,12 @@ from backends.comm.collectives import allreduce, broadcast, gather
 from backends.data_parallel.compression import Compressor
 from backends.data_parallel.compression.compressor import ExchangeResult
 from backends.pipeline import Backward, Forward
-from minigrad.backend import Backend
 from minigrad.data import shares
 from minigrad.declaration import Flag
+from minigrad.strategy import Strategy
 
 
-class GroupedDataParallel(Backend):
+class GroupedDataParallel(Strategy):
     """Data parallelism that sums the gradients of ``groups`` groups of parameters, one all-reduce each."""
 
     flags = {"groups": Flag(int, "number of groups that the gradients are summed in (default: 2)", "GROUPS")}

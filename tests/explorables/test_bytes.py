@@ -17,11 +17,11 @@ from minigrad_course.explorables.byte_table import (
 from backends.comm import run_ranks
 from backends.pipeline import Pipeline
 from backends.pipeline import engine as engine_module
-from minigrad.backend import Work
 from minigrad.data import Batch
 from minigrad.memory import base_of
 from minigrad.models import NETS, SAMPLE
 from minigrad.module import Sequential
+from minigrad.work import Work
 from tests.backends.test_sharded_memory import formula
 from tests.explorables import node
 

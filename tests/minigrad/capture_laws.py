@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 
 from minigrad import Tensor, nn, ops, optim
-from minigrad.backend import Backend, Loss, Serial
 from minigrad.capture import Captured
 from minigrad.data import Batch
 from minigrad.device import on_gpu, to_device, to_host
 from minigrad.lr_schedules import Schedule, constant, cosine, step, warm_up
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.serial import Serial
+from minigrad.strategy import Strategy
 from minigrad.train import accuracy, fit
+from minigrad.work import Loss
 from tests.minigrad.gpu_laws import counted
 
 CLASSES = 3
@@ -165,7 +167,7 @@ CHANGES = {
 }
 
 
-def trained(backend: Backend, case: Case, epochs: int = 5) -> dict[str, Any]:
+def trained(backend: Strategy, case: Case, epochs: int = 5) -> dict[str, Any]:
     """All that a run leaves, by name: losses, accuracies, parameters, statistics, states, generators."""
     build, shape = NETS[case.net]
     rng = np.random.default_rng(case.seed)
@@ -198,7 +200,7 @@ def trained(backend: Backend, case: Case, epochs: int = 5) -> dict[str, Any]:
     return {"losses": history.losses, "accuracies": accuracies, "generators": generators} | arrays
 
 
-def captured_equals_eager(captured: Callable[..., Backend], case: Case) -> None:
+def captured_equals_eager(captured: Callable[..., Strategy], case: Case) -> None:
     """A run of captured steps leaves bit by bit what a run of steps without graphs does."""
     with late_kernels() if case.late else nullcontext():
         expected = trained(Serial(case.micro_batches), case)

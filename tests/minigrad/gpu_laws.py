@@ -15,7 +15,6 @@ from unittest.mock import patch
 import numpy as np
 
 from minigrad import Parameter, Tape, Tensor
-from minigrad.backend import Work, forward_backward_pass
 from minigrad.data import Batch
 from minigrad.device import Array, to_device, to_host
 from minigrad.models import Net
@@ -23,6 +22,7 @@ from minigrad.op import OpResult, op
 from minigrad.ops.geometry import Geometry
 from minigrad.ops.pool import max_of_windows, windows
 from minigrad.optim import Optimizer
+from minigrad.work import Work, forward_backward_pass
 from tests.minigrad.op_laws import channels_last, is_channels_last
 
 """The folder that stands in PYTHONPATH where ``import cupy`` is to find the double."""

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 
 from minigrad import Parameter, Tape, Tensor, nn, ops, optim, recomputed
-from minigrad.backend import Serial
 from minigrad.data import Batch
 from minigrad.device import to_host
+from minigrad.serial import Serial
 from minigrad.testing import on_device
 from tests.minigrad.op_table import TABLE, Case
 

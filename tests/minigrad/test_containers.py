@@ -14,8 +14,8 @@ from backends.data_parallel.zero.sharded import Sharded
 from backends.laws import trains_like_serial
 from backends.model_parallel.model_parallel import ModelParallel
 from minigrad import Parameter, nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.module import Module
+from minigrad.serial import Serial
 from tests.backends.sharded_nets import batches_of
 
 WIDTH = 6

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 
 from minigrad import nn, ops, optim, testing
-from minigrad.backend import Serial
 from minigrad.data import Batch
+from minigrad.serial import Serial
 from tests.minigrad import op_laws
 from tests.minigrad.op_table import TABLE, Case
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from minigrad import Parameter, Tape, Tensor, nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch
+from minigrad.serial import Serial
 from minigrad.testing import DEVICE, on_device
 from minigrad.train import accuracy, fit
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minigrad import Tape, Tensor, nn, ops, recomputed
-from minigrad.backend import Serial
 from minigrad.data import Batch
 from minigrad.device import to_host
 from minigrad.optim import SGD
+from minigrad.serial import Serial
 from minigrad.testing import DEVICE, on_device
 from minigrad.train import accuracy, fit
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 
 from minigrad import Parameter, nn, ops, optim
-from minigrad.backend import Serial
 from minigrad.data import Batch
 from minigrad.device import to_host
 from minigrad.optim import Optimizer, Part
+from minigrad.serial import Serial
 from minigrad.testing import DEVICE, on_device
 from tests.minigrad.op_inputs import shapes
 

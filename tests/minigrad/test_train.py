@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 
 from minigrad import Tensor, nn, ops, optim
-from minigrad.backend import Backend, Serial
 from minigrad.data import Batch, minibatches
 from minigrad.lr_schedules import constant, cosine, find_schedule
 from minigrad.models import NETS, find_net, logistic_cost
+from minigrad.serial import Serial
+from minigrad.strategy import Strategy
 from minigrad.train import accuracy, fit
 
 RNG = np.random.default_rng(0)
@@ -126,7 +127,7 @@ def test_a_batch_of_which_no_label_counts_is_named():
 
 def test_an_empty_batch_has_no_mean():
     with pytest.raises(ValueError, match="the batch is empty"):
-        Backend().step(small_model(), DATA[:0], ops.cross_entropy)
+        Strategy().step(small_model(), DATA[:0], ops.cross_entropy)
 
 
 def test_accuracy_counts_labels_and_one_hot_rows_alike():

@@ -7,7 +7,7 @@ import numpy as np
 from backends.comm.collectives import allgather, naive_allreduce
 from backends.data_parallel.averaging import ElasticAveraging, LocalSGD, ParallelSGD
 from minigrad import nn, ops, optim
-from minigrad.backend import Serial
+from minigrad.serial import Serial
 from minigrad.data import Batch
 
 rng = np.random.default_rng(0)
@@ -76,7 +76,7 @@ from backends.comm.collectives import allgather, broadcast
 from backends.data_parallel import BackupWorkers, ProportionalDataParallel
 from backends.laws import trains_like_serial
 from minigrad import nn, ops, optim
-from minigrad.backend import Serial
+from minigrad.serial import Serial
 from minigrad.data import Batch, shares
 
 workers, steps = comm.size - 1, 8

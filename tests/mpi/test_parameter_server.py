@@ -17,7 +17,7 @@ import numpy as np
 from backends.comm.collectives import allgather
 from backends.data_parallel import ParameterServer
 from minigrad import ops, optim
-from minigrad.backend import Serial
+from minigrad.serial import Serial
 from minigrad.mnist import load
 from minigrad.models import find_net
 from minigrad.train import fit

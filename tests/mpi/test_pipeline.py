@@ -8,7 +8,7 @@ from backends.laws import trains_like_serial
 from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedules import SCHEDULES
 from minigrad import nn, ops, optim
-from minigrad.backend import Serial
+from minigrad.serial import Serial
 from minigrad.data import Batch
 
 rng = np.random.default_rng(0)

@@ -61,7 +61,7 @@ def prove(
                 console.save_svg(str(part), title="minigrad prove")
         failed.append(not verdict["passed"])
 
-    recover = declaration(load_strategy(settings.parallel.strategy)).recovers
+    recover = declaration(load_strategy(settings.parallel.strategy)).traits.recovers
     status = run(settings.parallel.ranks, settings.transport, work, recover=recover)
     if checked is not None and status == 0 and not any(failed):
         lesson_of(checked).show(Console())

@@ -130,7 +130,7 @@ def train(
         config.transport,
         work,
         survive=survive,
-        recover=declared.recovers,
+        recover=declared.traits.recovers,
         restarts=checkpoints.restarting(),
     )
     if checked is not None and status == 0:

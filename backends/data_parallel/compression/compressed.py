@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from minigrad.backend import Backend, SquareNorms
 from minigrad.declaration import Flag, check_options, settings_of
 from minigrad.device import Array, array_module
 from minigrad.lookup import choices, lookup
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.placed_state import SquareNorms
+from minigrad.strategy import Strategy
+from minigrad.traits import Traits
 
 from ...comm.collectives import Allreduce, allreduce
 from ...comm.communicator import Communicator
@@ -45,8 +48,7 @@ class Compressed(DataParallel):
     """
 
     own_state = ("error",)
-    same_layout_only = True
-    outermost_only = True
+    traits = Traits(same_layout_only=True, outermost_only=True)
     flags = {
         **DataParallel.flags,
         "compress": Flag(str, f"the compressor (default: {COMPRESSOR})", "NAME", compressor_names),
@@ -71,8 +73,8 @@ class Compressed(DataParallel):
         super().__init__(comm, allreduce, micro_batches=micro_batches, batch_norm=batch_norm)
         self.compressor = find_compressor(compress, settings)
         self.feedback = self.compressor.feedback if feedback is None else feedback
-        self.equals_serial = self.compressor.lossless
-        self.applies_momentum = bool(self.compressor.momentum)
+        lossless, momentum = self.compressor.lossless, bool(self.compressor.momentum)
+        self.traits = replace(self.traits, equals_serial=lossless, applies_momentum=momentum)
         self.compress = compress if isinstance(compress, str) else type(compress).__name__
         self.compressor_settings = dict(vars(self.compressor))
         self.error: Array = None  # None without feedback
@@ -169,8 +171,8 @@ class Compressed(DataParallel):
         names = self.compressor.own_state
         self.compressor.set_own_values({name: values[f"compressor {name}"] for name in names})
 
-    def refusal(self, inner: Backend) -> str | None:
-        if not self.equals_serial and inner.splits_layers and inner.size > 1:
+    def refusal(self, inner: Strategy) -> str | None:
+        if not self.traits.equals_serial and inner.traits.splits_layers and inner.size > 1:
             return (
                 "Compressed drops other entries on each of the ranks that share layers, so parameters that "
                 "all of them hold would differ; choose another strategy for the data axis, or a pipeline"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from minigrad.backend import at_least_one
 from minigrad.device import Array, array_module, unflatten
+from minigrad.lookup import at_least_one
 from minigrad.tensor import Parameter
 
 from ...comm.collectives import Allreduce

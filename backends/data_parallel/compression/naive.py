@@ -11,6 +11,7 @@ import numpy as np
 
 from minigrad.module import Module
 from minigrad.tensor import Parameter
+from minigrad.traits import Traits
 
 from ...comm.collectives import allgather, allreduce
 from ...comm.communicator import Communicator
@@ -26,7 +27,7 @@ class NaiveTopK(NaiveDataParallel):
 
     def __init__(self, comm: Communicator, *, ratio: float = 0.1):
         super().__init__(comm)
-        self.ratio, self.equals_serial = ratio, ratio == 1
+        self.ratio, self.traits = ratio, Traits(equals_serial=ratio == 1)
         self.memory: dict[Parameter, np.ndarray] = {}
 
     def finish(self, model: Module, loss: float) -> float:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from minigrad.backend import at_least_one
 from minigrad.device import Array, array_module
+from minigrad.lookup import at_least_one
 
 from ..flat import FlatLayout
 from .bit_packing import pack_bits, pack_bytes, unpack_bits, unpack_bytes

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from minigrad.backend import Backend, SquareNorms
 from minigrad.data import Batch, shares
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.placed_state import SquareNorms
+from minigrad.strategy import Strategy
+from minigrad.traits import Traits
 
 from ...comm.collectives import broadcast
 from ...comm.communicator import Communicator
@@ -21,11 +23,10 @@ from ...consistency import broadcast_model
 PUSH, PULL = 30301, 30302  # the tags of the two messages
 
 
-class NaiveParameterServer(Backend):
+class NaiveParameterServer(Strategy):
     """The last rank applies each gradient when it comes, to whatever the parameters are then."""
 
-    equals_serial = False
-    outermost_only = True
+    traits = Traits(equals_serial=False, outermost_only=True)
 
     def __init__(self, comm: Communicator):
         self.comm, self.rank, self.size, self.server = comm, comm.rank, comm.size, comm.size - 1

@@ -11,25 +11,21 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from minigrad.backend import (
-    Backend,
-    ForwardBackward,
-    Loss,
-    SquareNorms,
-    Unshard,
-    Work,
-    at_least_one,
-    forward_backward_pass,
-)
 from minigrad.data import Batch, shares
 from minigrad.declaration import Flag
 from minigrad.device import Array, array_module, to_host
+from minigrad.lookup import at_least_one
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.placed_state import SquareNorms, Unshard
+from minigrad.strategy import Strategy
+from minigrad.traits import Traits
+from minigrad.work import ForwardBackward, Loss, Work, forward_backward_pass
 
 from ...comm.collectives import allgather, allreduce, broadcast
 from ...comm.communicator import Communicator, RankEnded
@@ -94,8 +90,7 @@ class ParameterServer(ShardedOptimizer):
     """
 
     own_state = ("steps", "samples", "versions")
-    equals_serial = False
-    outermost_only = True
+    traits = Traits(equals_serial=False, outermost_only=True)
     flags = {
         "servers": Flag(int, "ranks that hold the parameters (default: 1)", "S"),
         "staleness": Flag(
@@ -124,7 +119,7 @@ class ParameterServer(ShardedOptimizer):
         self.servers, self.workers = servers, comm.size - servers
         self.staleness, self.softsync = staleness, softsync
         self.stale_rate, self.survive, self.colocated = stale_rate, survive, colocated
-        self.resumable, self.may_lag = not survive, staleness != 0
+        self.traits = replace(self.traits, resumable=not survive, may_lag=staleness != 0)
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.consistency = consistency_model(self.workers, staleness, softsync)
         find_stale_rate(stale_rate)
@@ -183,7 +178,7 @@ class ParameterServer(ShardedOptimizer):
             self.server = Server(answer, segments, clocks, self.consistency, find_stale_rate(self.stale_rate))
         return self.hold(model)
 
-    def enclose(self, inner: Sequence[Backend]) -> None:
+    def enclose(self, inner: Sequence[Strategy]) -> None:
         self.replica = [member.comm for member in inner if member.size > 1]
 
     def begin_step(self, model: Module) -> bool:
@@ -408,7 +403,7 @@ class ParameterServer(ShardedOptimizer):
             rows[f"worker {rank} left"] = f"after {one.steps} steps: {one.reason}"
         return rows
 
-    def refusal(self, inner: Backend) -> str | None:
+    def refusal(self, inner: Strategy) -> str | None:
         if self.survive and inner.size > 1:
             return (
                 f"survive lets single workers end, and a worker with {type(inner).__name__} is "

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from minigrad.backend import SquareNorms
 from minigrad.data import shares
 from minigrad.module import Module
 from minigrad.optim import Optimizer, Part
+from minigrad.placed_state import SquareNorms
+from minigrad.traits import Traits
 
 from ...comm.collectives import allgather, allreduce
 from ..naive import NaiveDataParallel
@@ -23,7 +24,7 @@ class NaiveSharded(NaiveDataParallel):
     The state of a checkpoint would be that of these parts: ``Sharded`` gathers it.
     """
 
-    outermost_only = True
+    traits = Traits(outermost_only=True)
 
     def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
         """Update this rank's elements of each parameter, then gather those of the other ranks."""

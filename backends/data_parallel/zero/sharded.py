@@ -15,23 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from minigrad.backend import (
-    Backend,
-    ForwardBackward,
-    SquareNorms,
-    Unshard,
-    Work,
-    at_least_one,
-    forward_backward_pass,
-)
 from minigrad.device import Array, to_host
+from minigrad.lookup import at_least_one
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.placed_state import SquareNorms, Unshard
+from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
+from minigrad.traits import Traits
+from minigrad.work import ForwardBackward, Work, forward_backward_pass
 
 from ...comm.background import Background
 from ...comm.collectives import allreduce
@@ -63,7 +60,7 @@ class Sharded(ShardedOptimizer, SynchronousDataParallel):
     collectives into the background, and in stage 3 gathers one flat parameter ahead.
     """
 
-    outermost_only = True
+    traits = Traits(outermost_only=True)
 
     def __init__(
         self,
@@ -81,7 +78,8 @@ class Sharded(ShardedOptimizer, SynchronousDataParallel):
         self.stage, self.overlap = stage, overlap
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
         self.weights = STAGES[stage](bucket_bytes=bucket_bytes, overlap=overlap)
-        self.communicates_in_forward |= self.weights.gathers_in_forward
+        if self.weights.gathers_in_forward:
+            self.traits = replace(self.traits, communicates_in_forward=True)
         self.background: Background | None = None
         self.flats: list[FlatParameter] = []
         self.waiting: list[FlatParameter] = []  # not yet reduced in this step
@@ -226,8 +224,8 @@ class Sharded(ShardedOptimizer, SynchronousDataParallel):
         values = {name: grads.get(p) for name, p in model.named_parameters().items()}
         return (unshard or self.unshard_values)(model, values)
 
-    def refusal(self, inner: Backend) -> str | None:
-        if self.weights.gathers_in_forward and inner.splits_layers:
+    def refusal(self, inner: Strategy) -> str | None:
+        if self.weights.gathers_in_forward and inner.traits.splits_layers:
             return (
                 f"{type(self).__name__} gathers weights when modules are called, and split layers compute "
                 "without a call; let every rank keep its weights (of the sharded stages, 1 or 2)"

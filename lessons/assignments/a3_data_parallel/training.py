@@ -22,10 +22,12 @@ from backends.comm import Communicator, allreduce
 from backends.comm.collectives import broadcast
 from backends.data_parallel.flat import buckets
 from minigrad import nn, ops
-from minigrad.backend import Backend, Serial, Work
 from minigrad.data import Batch
+from minigrad.serial import Serial
+from minigrad.strategy import Strategy
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
+from minigrad.work import Work
 
 SLACK = 1e-11  # of the largest gradient: another order of sums, after some steps
 
@@ -63,7 +65,7 @@ class Shares:
         return [Batch(rng.normal(size=(n, 3)), rng.integers(0, 2, n)) for _ in range(count)]
 
 
-class Watched(Backend):
+class Watched(Strategy):
     """Data parallelism over the shares of a case; the submission's part is in ``whole``."""
 
     def __init__(self, comm: Communicator, submission: Any, case: Shares):

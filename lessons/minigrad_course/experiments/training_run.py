@@ -11,18 +11,19 @@ import numpy as np
 from backends.comm.collectives import barrier
 from backends.comm.communicator import Communicator
 from backends.registry import find_strategy
-from minigrad.backend import Backend, Serial
 from minigrad.data import Batch, minibatches
 from minigrad.mnist import Dataset
 from minigrad.models import SAMPLE, Net
 from minigrad.optim import SGD
+from minigrad.serial import Serial
+from minigrad.strategy import Strategy
 from minigrad.train import accuracy
 
 MICRO_BATCHES = 4  # of a pipeline
 STRATEGIES = ("data parallel", "data parallel, shared memory", "model parallel", "pipeline")
 
 
-def backend_of(strategy: str, comm: Communicator, batch_size: int) -> Backend:
+def backend_of(strategy: str, comm: Communicator, batch_size: int) -> Strategy:
     """One of ``STRATEGIES`` on the ranks of ``comm``, or "serial"."""
     sample: dict[str, Any] = {"sample": SAMPLE, "batch_size": batch_size}
     match strategy:
@@ -49,7 +50,7 @@ class TrainingRun:
         self,
         net: Net,
         data: Dataset,
-        backend: Backend,
+        backend: Strategy,
         *,
         batch_size: int,
         dtype: str,

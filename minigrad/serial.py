@@ -1,0 +1,32 @@
+"""Training on one machine, which every exact strategy is proved to equal.
+
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from .lookup import at_least_one
+from .module import Module
+from .optim import Optimizer
+from .placed_state import SquareNorms
+from .strategy import Strategy
+
+
+class Serial(Strategy):
+    """One machine, the whole model, the whole batch."""
+
+    def __init__(self, micro_batches: int = 1):
+        self.micro_batches = at_least_one("micro_batches", micro_batches)
+
+    def accumulate(self, model: Module) -> AbstractContextManager[Any]:
+        """Nothing to do: backward adds to ``grad``."""
+        return nullcontext()
+
+    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+        if square_norms is None:
+            optimizer.step()
+        else:  # those of the strategies inside, in a Stack
+            super().update(model, optimizer, square_norms)

@@ -1,0 +1,234 @@
+"""A strategy as a program uses it: a Backend that knows its model, checks its use and says what it holds.
+
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``synchronous.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from . import ops
+from .backend import Backend
+from .data import Batch
+from .declaration import Declaration
+from .device import Array
+from .mean_check import MeanCheck
+from .module import Module
+from .optim import Optimizer
+from .placed_state import PlacedState, SquareNorms
+from .tensor import Parameter, Tensor
+from .weighted_mean import WeightedMean
+from .work import ForwardBackward, Loss, Work, forward_backward_pass
+
+if TYPE_CHECKING:
+    from .train import History
+
+
+class Strategy(Backend, PlacedState, Declaration):
+    """A Backend that knows the model it placed, refuses wrong use, and says what its ranks hold.
+
+    ``finalize`` is called after the last update, ``close`` at the end. In a Stack, the strategies inside this
+    one are its ``inner``. Steps are counted, and random masks go by the ``step_number``, so ranks take all
+    steps together, or leave them out together. A ``place`` that a strategy writes ends with
+    ``return self.hold(model)``.
+    """
+
+    step_number = 0  # of the next step
+    model: Module | None = None  # the one that it trains, as ``place`` returned it; Serial trains any
+    steps_of_model = 0  # that it has taken since ``place``
+    mean_check: MeanCheck | None = None  # of the first loss that parts of a batch are weighted for
+    comm: Any = None  # the ranks that it works with; None where it is alone
+
+    def enclose(self, inner: Sequence[Strategy]) -> None:
+        """Called by a Stack, before ``place``, with the strategies inside this one."""
+
+    def hold(self, model: Module) -> Module:
+        """Note that this backend, which keeps the state of one model, trains ``model``; returns it."""
+        self.release()
+        self.model, self.steps_of_model, self.mean_check = model, 0, None
+        for parameter in model.parameters():
+            parameter.updated_by = type(self).__name__
+        return model
+
+    def release(self) -> None:
+        """Train no model any more."""
+        for parameter in [] if self.model is None else self.model.parameters():
+            parameter.updated_by = None
+        self.model = None
+
+    def check_model(self, model: Module) -> None:
+        """Raise RuntimeError for a model that was not placed, ValueError for another one than the latest."""
+        if self.model is model or type(self).place is Backend.place:
+            return
+        name = type(self).__name__
+        if self.model is None:
+            raise RuntimeError(
+                f"this {name} has no model yet; call model = backend.place(model) first (a strategy's own "
+                "place ends with return self.hold(model))"
+            )
+        raise ValueError(
+            f"this {name} trains the model that it placed last, as place returned it, and this is another "
+            "one; make a backend for each model, and go on with model = backend.place(model)"
+        )
+
+    def begin_training(self, model: Module, optimizer: Optimizer, history: History) -> None:
+        """Called once before the first step, with the history of the steps that were taken before.
+
+        A rank that joins a training waits here; then ``history`` is that of the other ranks.
+        """
+
+    def begin_step(self, model: Module) -> bool:
+        """Called before a step; whether this rank computes in it."""
+        return True
+
+    def check_batch(self, batch: Batch) -> None:
+        """Raise ValueError, on all ranks, where those that share a batch were given different ones.
+
+        Called once, in the second step: one step alone sends what its strategy must send, and no more.
+        """
+
+    def loss_weight(self, mine: Batch, batch: Batch) -> float:
+        """The factor of the mean loss over this rank's part in the loss of the whole batch."""
+        return len(mine) / len(batch)
+
+    def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
+        """The loss function of this rank's part of the model."""
+        return loss_fn
+
+    def step(
+        self, model: Module, batch: Batch, loss_fn: Loss, inner: ForwardBackward = forward_backward_pass
+    ) -> float:
+        """Add to every parameter's ``grad`` that of the mean loss over ``batch``; return the loss.
+
+        Gradients of several steps add up until ``optimizer.zero_grad()`` forgets them. ``loss_fn`` is a mean
+        over samples, or a WeightedMean; the first step in which parts of the batch are weighted raises
+        ValueError for another one (``MeanCheck``). The second step raises it where ranks that share a batch
+        were given different ones (``check_batch``). Raises RuntimeError for a model that was not placed, and
+        ValueError for another one than was placed last, and for no samples.
+        """
+        self.check_model(model)
+        if not len(batch):
+            raise ValueError("the batch is empty; a mean over no samples has no gradient")
+        batch = batch.whole()
+        self.step_number += 1
+        if not self.begin_step(model):
+            return 0.0
+        self.steps_of_model += 1
+        if self.steps_of_model == 2:
+            self.check_batch(batch)
+        with self.accumulate(model):
+            return super().step(model, batch, loss_fn, inner)
+
+    def work(self, model: Module, batch: Batch, loss_fn: Loss) -> Work:
+        """This rank's samples of ``batch`` in this step, and the loss that is right for a part of it."""
+        mine = self.shard(batch)
+        weight = self.loss_weight(mine, batch)
+        if isinstance(loss_fn, WeightedMean):
+            loss_fn = loss_fn.for_parts_of(batch.y)
+        elif self.must_check(loss_fn, weight):
+            loss_fn = self.mean_check = MeanCheck(loss_fn)
+        loss_fn, keep_empty = self.loss_for(model, loss_fn), self.traits.communicates_in_forward
+        return Work(model, mine, loss_fn, weight, self.on_grad, keep_empty, self.step_number - 1)
+
+    def must_check(self, loss_fn: Loss, weight: float) -> bool:
+        """Whether parts of the batch are weighted, and no loss has been shown to be a mean over samples."""
+        splits = weight != 1 or self.micro_batches > 1
+        return splits and loss_fn is not ops.cross_entropy and not (self.mean_check and self.mean_check.done)
+
+    def accumulate(self, model: Module) -> AbstractContextManager[Any]:
+        """Add the gradients of a ``with`` block to those of earlier steps, which the block does not see.
+
+        So a strategy sums over ranks what this step computes, and nothing twice.
+        """
+        return accumulated(model.parameters())
+
+    def count_steps_from(self, number: int) -> None:
+        """Give the next step this number, as a run that goes on after so many steps."""
+        self.step_number = number
+
+    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+        """Let the optimizer, of all or some of ``model.parameters()``, use the gradients that ``step`` left.
+
+        ``square_norms`` stands for ``global_square_norms``, where a Stack has its own.
+        """
+        if self.model is not None:  # a strategy with a ``step`` of its own need not hold one
+            self.check_model(model)
+        optimizer.step(total=self.total_squares(model, optimizer, square_norms))
+
+    def total_squares(
+        self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None
+    ) -> Callable[[np.ndarray], np.ndarray]:
+        """``global_square_norms`` of rows in the order of the optimizer, which has any of the parameters."""
+        return partial(in_order_of, optimizer.parameters, model, square_norms or self.global_square_norms)
+
+    def finalize(self, model: Module) -> None:
+        """Called once, after the last update: afterwards the model is the one that was trained."""
+
+    def close(self) -> None:
+        """Give back the memory, threads and communicators that are this backend's; all ranks call together.
+
+        The model stays as it is, with arrays of its own; to train on, ``place`` it again. ``with backend:``
+        calls it at its end, unless an exception is on its way, since then the other ranks may never come.
+        It may be called again, or never: what a rank only drops is given back too, at the latest when the
+        ranks next come together to make more of the same communicator.
+        """
+        self.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+
+    def refusal(self, inner: Strategy) -> str | None:
+        """The reason why ``inner`` cannot stand inside this strategy, for a Stack to say; None if it can."""
+        if inner.traits.outermost_only:
+            return (
+                f"{type(inner).__name__} updates parameters in its own way, which only the outermost "
+                "strategy can; put it first"
+            )
+        if self.traits.depends_on_timing and inner.size > 1:
+            return (
+                f"{type(self).__name__} goes by how fast each rank is, so ranks that share a model would "
+                "not agree on the samples; choose another strategy for the data axis"
+            )
+        return None
+
+
+def in_order_of(
+    parameters: Sequence[Parameter], model: Module, square_norms: SquareNorms, squares: np.ndarray
+) -> np.ndarray:
+    """``square_norms`` of ``squares``, which has a row for each of ``parameters``, in their order.
+
+    Rows of the model's other parameters, and of those that only other ranks hold, stand at the end. A
+    parameter that is not the model's keeps its row.
+    """
+    rows_of = {p: i for i, p in enumerate(model.parameters())}
+    pairs = [(n, rows_of[p]) for n, p in enumerate(parameters) if p in rows_of]
+    numbers, rows = [n for n, _ in pairs], [row for _, row in pairs]
+    by_model = np.zeros((len(rows_of), 2))
+    by_model[rows] = squares[numbers]
+    totals = square_norms(model, by_model)
+    squares = squares.copy()
+    squares[numbers] = totals[rows]
+    return np.concatenate([squares, np.delete(totals, rows, axis=0)])
+
+
+@contextmanager
+def accumulated(parameters: Iterable[Tensor]) -> Iterator[None]:
+    """The gradients that ``parameters`` get in this block are added to those that they had before."""
+    earlier: dict[Tensor, Array] = {}
+    for parameter in parameters:
+        if parameter.grad is not None:
+            earlier[parameter], parameter.grad = parameter.grad.copy(), None
+    yield
+    for parameter, g in earlier.items():
+        if parameter.grad is not None:
+            g += parameter.grad
+        parameter.grad = g

@@ -1,0 +1,48 @@
+"""What a strategy promises and needs: commands, checkpoints and a Stack ask before the first step.
+
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``backend.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Self
+
+
+@dataclass(frozen=True)
+class Traits:
+    """A strategy's traits; each default is that of serial training."""
+
+    equals_serial: bool = True
+    """By mathematics; False, as for averaged models: there is nothing to prove."""
+    resumable: bool = True
+    """False where ranks may leave: all of them write a checkpoint."""
+    depends_on_timing: bool = False
+    """A rank's samples depend on how fast it is."""
+    models_differ: bool = False
+    """Between steps each rank has a model and an optimizer's state of its own."""
+    same_layout_only: bool = False
+    """Training cannot go on without ``own_state``, which is of these ranks."""
+    may_lag: bool = False
+    """A rank may be steps behind the others; all are at one step when they drain."""
+    outermost_only: bool = False
+    """It updates parameters in its own way."""
+    splits_layers: bool = False
+    """Ranks share the work inside layers."""
+    communicates_in_forward: bool = False
+    """So a rank without samples must take its pass, too."""
+    applies_momentum: bool = False
+    """The strategy has momentum of its own; the optimizer must have none."""
+    recovers: bool = False
+    """The other ranks go on where one dies, on a communicator without it."""
+
+    @classmethod
+    def of_all(cls, members: Iterable[Traits]) -> Self:
+        """Those of strategies that work together: where one departs from serial training, all do."""
+        members = list(members)
+
+        def together(name: str, default: bool) -> bool:
+            return (all if default else any)(vars(member)[name] for member in members)
+
+        return cls(**{field.name: together(field.name, bool(field.default)) for field in fields(cls)})

@@ -1,0 +1,107 @@
+"""A part of a training step: samples that go forward and backward through a model.
+
+Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``backend.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+from .data import Batch, shares
+from .forward_pass import ForwardPass
+from .module import Module
+from .tape import OnGrad, Tape
+from .tensor import Tensor
+
+Loss = Callable[[Tensor, Any], Tensor]
+
+
+class Work(NamedTuple):
+    """Samples to take forward and backward through a model.
+
+    ``loss_weight`` is the factor of their mean loss in the loss of the whole batch. ``on_grad`` is called
+    with each parameter whose gradient is final. With ``keep_empty`` parts without samples take a pass too.
+    ``step`` is the number of the training step; None outside of training.
+    """
+
+    model: Module
+    batch: Batch
+    loss_fn: Loss
+    loss_weight: float = 1.0
+    on_grad: OnGrad | None = None
+    keep_empty: bool = False
+    step: int | None = None
+
+    def split(self, n: int) -> dict[int, Work]:
+        """Up to ``n`` micro-batches, by number. Their gradients add up, and the last one announces them."""
+        if n == 1 and len(self.batch):
+            return {0: self}
+        parts = {}
+        for i, share in enumerate(shares(len(self.batch), n)):
+            batch = self.batch[share]
+            if len(batch) or self.keep_empty:
+                weight = self.loss_weight * (len(batch) / len(self.batch)) if len(batch) else 0.0
+                parts[i] = self._replace(batch=batch, loss_weight=weight, on_grad=None)
+        if parts:
+            last = max(parts)
+            parts[last] = parts[last]._replace(on_grad=self.on_grad)
+        return parts
+
+    def forward_pass(self) -> AbstractContextManager[Any]:
+        """Inside it layers draw the masks of these samples in this step."""
+        return (
+            nullcontext()
+            if self.step is None
+            else ForwardPass(self.step, self.batch.places, self.batch.is_part)
+        )
+
+    def loss(self, out: Tensor) -> Tensor:
+        """The mean loss of the model's output; without samples, which have no mean, the output itself.
+
+        Raises TypeError or ValueError, with the way out, where the loss function returns no loss of it.
+        """
+        return checked_loss(self.loss_fn(out, self.batch.y), out) if len(self.batch) else out
+
+
+def checked_loss(loss: Any, out: Any) -> Tensor:
+    """``loss``, one number that depends on the model's output; raises as ``Work.loss``."""
+    if not isinstance(loss, Tensor):
+        raise TypeError(
+            f"the loss function returned {type(loss).__name__}, which has no gradient; compute a tensor from "
+            "the model's output, without .data and .numpy()"
+        )
+    if loss.size != 1:
+        raise ValueError(
+            f"the loss function returned a tensor of shape {loss.shape}; a loss is one number: take .mean()"
+        )
+    if loss.tape is None and isinstance(out, Tensor) and out.tape is not None:
+        raise ValueError(
+            "the loss does not depend on the model's output, so it has no gradient; compute it from the "
+            "output itself, without .data, .numpy() and .detach()"
+        )
+    return loss
+
+
+ForwardBackward = Callable[[Work], float]
+
+
+def forward_backward_pass(
+    work: Work, span: Callable[[str], AbstractContextManager[Any]] = nullcontext
+) -> float:
+    """One forward and one backward over all samples; returns the weighted loss.
+
+    Each of the two runs inside ``with span(name):``.
+    """
+    loss = mean_loss(work, span)
+    return work.loss_weight * loss.item() if len(work.batch) else 0.0
+
+
+def mean_loss(work: Work, span: Callable[[str], AbstractContextManager[Any]] = nullcontext) -> Tensor:
+    """The same forward and backward; returns the mean loss, which on a GPU no one has waited for."""
+    with span("forward"), work.forward_pass(), Tape() as tape:
+        loss = work.loss(work.model(Tensor(work.batch.x)))
+    with span("backward"):
+        tape.backward(loss, work.loss_weight, work.on_grad)
+    return loss
