@@ -2,8 +2,8 @@
 
 NumPy computes a normalisation in a dozen passes through memory, a loop in two or three: layer norm takes a
 fifth of the time. So where an op needs several passes, ``ops`` has its readable form, as on the slide, and
-``ops/fast`` one written as loops. They take arrays of the host, all of float32 or all of float64; the readable
-form computes everything else: on GPUs, in other types, and where there is no Numba.
+``ops/fast`` one written as loops. They take arrays of the host, all of float32 or all of float64; the
+readable form computes everything else: on GPUs, in other types, and where there is no Numba.
 
 The only file that imports Numba, when the first op asks for loops, since it takes 0.3 s and 60 MB. Machine
 code is stored in ``__pycache__`` beside its source, or where NUMBA_CACHE_DIR says, for other ranks and runs.
