@@ -416,7 +416,7 @@ def a_spy_is_called() -> None:
 DIFFERENCE = "the central difference"
 ELEMENTWISE, TAPE = "minigrad.ops.elementwise", "minigrad.tape"
 FAST_ELEMENTWISE = "minigrad.ops.fast.elementwise"
-LOOPS, SOFTMAX = "minigrad.ops.elementwise_loops", "minigrad.ops.softmax"
+LOOPS, SOFTMAX = "minigrad.ops.fast.elementwise_loops", "minigrad.ops.softmax"
 RECOMPUTE, OPTIM = "minigrad.recompute", "minigrad.optim"
 
 BUGS = [

@@ -118,7 +118,7 @@ def coefficients_may_be_on_the_gpu() -> None:
 
 # Bugs
 
-IM2COL, ELEMENTWISE = "minigrad.ops.im2col_kernels", "minigrad.ops.elementwise_kernels"
+IM2COL, ELEMENTWISE = "minigrad.ops.im2col_kernels", "minigrad.ops.fast.elementwise_kernels"
 LOSS, DEVICE = "minigrad.ops.loss", "minigrad.device"
 OPTIM, OPTIM_KERNELS = "minigrad.optim", "minigrad.optim_kernels"
 

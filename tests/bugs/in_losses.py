@@ -90,7 +90,7 @@ def functions_in_loops_are_exact() -> None:
 
 LABELS, REGRESSION = "minigrad.ops.label_loss", "minigrad.ops.regression_loss"
 ACTIVATION, LOOPS = "minigrad.ops.activation", "minigrad.ops.fast.activation_loops"
-EXPONENTIAL, NORMAL = "minigrad.ops.exponential", "minigrad.ops.normal_distribution"
+EXPONENTIAL, NORMAL = "minigrad.ops.fast.exponential", "minigrad.ops.normal_distribution"
 NORMAL_IN_LOOPS = "minigrad.ops.fast.normal_distribution"
 DIFFERENCE = "central difference"
 
@@ -149,8 +149,9 @@ BUGS = [
         large_numbers_have_their_softplus, "the value"),
     Bug("the threshold of softplus is of x", LOOPS, "y[i] = x[i] if z > threshold",
         "y[i] = x[i] if x[i] > threshold", large_numbers_have_their_softplus, "the value"),
-    Bug("an array and its gradient are read in the order of their memory", "minigrad.ops.elementwise_loops",
-        "a.transpose(order).reshape(-1)", 'a.ravel("K")', slopes_of_activations_are_differences, DIFFERENCE),
+    Bug("an array and its gradient are read in the order of their memory",
+        "minigrad.ops.fast.elementwise_loops", "a.transpose(order).reshape(-1)", 'a.ravel("K")',
+        slopes_of_activations_are_differences, DIFFERENCE),
     Bug("a term of the exponential is left out", EXPONENTIAL, "range(7 if is_single(dtype) else 13, 0, -1)",
         "range(6 if is_single(dtype) else 12, 0, -1)", functions_in_loops_are_exact, "write_exp: .* for",
         thorough=True),

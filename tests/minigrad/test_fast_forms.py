@@ -13,9 +13,9 @@ from hypothesis.extra import numpy as hnp
 from minigrad import device, loops, nn, op, ops, sums
 from minigrad.ops import product, scan
 from minigrad.ops.elementwise import masked, positive_part, where_positive, winners
-from minigrad.ops.elementwise_loops import of_elements
 from minigrad.ops.fast import elementwise
 from minigrad.ops.fast.elementwise import constant_power
+from minigrad.ops.fast.elementwise_loops import of_elements
 from minigrad.ops.softmax import are_rows
 from minigrad.ops.sum_by_row import sum_by_row
 from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps

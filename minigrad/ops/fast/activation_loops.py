@@ -13,8 +13,8 @@ import numpy as np
 from ... import loops
 from ...device import Array
 from ...op import OpResult
-from ..elementwise_loops import of_elements
-from ..exponential import exp, expm1, log1p
+from .elementwise_loops import of_elements
+from .exponential import exp, expm1, log1p
 from .normal_distribution import normal
 
 

@@ -13,10 +13,11 @@ import numpy as np
 from ... import loops
 from ...device import Array, array_module
 from ...op import OpResult
-from .. import elementwise_kernels as kernels
 from ..elementwise import abs as absolute
 from ..elementwise import leaky_relu, logistic, masked, positive_part, power, sigmoid, where_positive, winners
-from ..elementwise_loops import (
+from ..faster import form_of
+from . import elementwise_kernels as kernels
+from .elementwise_loops import (
     of_elements,
     write_absolute_gradient,
     write_leaky,
@@ -24,7 +25,6 @@ from ..elementwise_loops import (
     write_logistic,
     write_logistic_gradient,
 )
-from ..faster import form_of
 
 LINE = 1 << 14  # elements that NumPy takes together without its buffers, which have half as many
 
@@ -116,7 +116,7 @@ def line_of_zeros(size: int, dtype: np.dtype[Any]) -> np.ndarray:
 
 @form_of(where_positive)
 def where_positive_without_a_mask(g: Array, y: Array) -> Array:
-    """The bits of g are multiplied by the sign of the bits of y, an integer; it is 1 where y is not 0."""
+    """Multiplies the bits of g by the sign of the bits of y as an integer, which is 1 where y is not 0."""
     if kernels.fits(g, y):
         return kernels.where_positive(g, y)
     if type(y) is not np.ndarray or g.dtype != y.dtype or y.dtype.char not in "fd":
@@ -146,7 +146,7 @@ def masked_by_bits(g: Array, mask: Array) -> Array:
 
 @form_of(winners)
 def winners_and_few_ties(g: Array, x: Array, y: Array) -> Array:
-    """Numbers are seldom equal. Whether some are the host asks only of itself: a GPU would let it wait."""
+    """The host looks whether any elements are equal, which is rare; for a GPU's answer it would wait."""
     if type(g) is not np.ndarray or g.dtype.itemsize > 8:
         return NotImplemented
     d, ties = masked_by_bits(g, ~(x < y)), x == y

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ...loops import ScalarFunction
-from ..exponential import exp, is_single
 from ..normal_distribution import DOUBLE, SINGLE
+from .exponential import exp, is_single
 
 
 @ScalarFunction

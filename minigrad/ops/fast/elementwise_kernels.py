@@ -1,4 +1,4 @@
-"""ReLU and the logistic function on a GPU as one kernel each way; ``elementwise`` has the readable forms.
+"""ReLU and the logistic function on a GPU as one kernel each way; ``ops/elementwise`` has the readable forms.
 
 Lecture section: GPU against CPU. Lesson: 04_gpu.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..device import Array, array_module, elementwise_kernel, on_gpu
+from ...device import Array, array_module, elementwise_kernel, on_gpu
 
 
 def fits(*arrays: Array) -> bool:
