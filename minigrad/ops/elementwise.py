@@ -5,31 +5,19 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
-import builtins
 import math
 from collections.abc import Callable
-from functools import cache
 from typing import Any, ParamSpec
 
 import numpy as np
 
-from .. import loops
-from ..device import Array, array_module, on_gpu
+from ..device import Array, array_module
 from ..op import OpResult, op
 from ..tensor import Tensor
-from . import elementwise_kernels as kernels
-from .elementwise_loops import (
-    of_elements,
-    write_absolute_gradient,
-    write_leaky,
-    write_leaky_gradient,
-    write_logistic,
-    write_logistic_gradient,
-)
+from .faster import faster
 from .geometry import in_memory_order
 
 P = ParamSpec("P")
-LINE = 1 << 14  # elements that NumPy takes together without its buffers, which have half as many
 
 
 def elementwise(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
@@ -73,45 +61,22 @@ def divide(x: Array, y: Array) -> OpResult:
 
 
 @elementwise
+@faster
 def power(x: Array, y: Array) -> OpResult:
     """x ** y. The gradient of an exponent is x ** y * log(x), taken as 0 where x = 0 and y >= 0."""
-    if on_gpu(x) and isinstance(y, int | float) and y < 0:
+    if isinstance(y, int | float) and y < 0:
         x = floating(x)
-    constant_exponent = isinstance(x, np.ndarray) and isinstance(y, int | float)
-    value = constant_power(x, y) if constant_exponent else x**y
+    value = x**y
 
     def to_base(g: Array) -> Array:
-        xp = array_module(g)
-        if constant_exponent:
-            return g * (y * constant_power(x, y - 1)) if y else g * 0
-        # Where y is 0 the value is the constant 1, also at x = 0, where x ** -1 is infinite.
-        slope = xp.where(xp.equal(y, 0), 0, y * xp.power(xp.where(xp.equal(y, 0), 1, x), xp.subtract(y, 1)))
-        return (g * slope).astype(g.dtype, copy=False)
+        less = (y - 1) * (y != 0)  # where y is 0 the slope is 0, also at x = 0, where x ** -1 is infinite
+        return (g * (y * x**less)).astype(g.dtype, copy=False)
 
     def to_exponent(g: Array) -> Array:
-        xp = array_module(g)
-        constant = xp.logical_and(xp.equal(x, 0), xp.greater_equal(y, 0))
+        xp, constant = array_module(g), (x == 0) & (y >= 0)
         return g * value * xp.log(xp.where(constant, 1, x)).astype(g.dtype, copy=False)
 
     return value, (to_base, to_exponent)
-
-
-def constant_power(x: Array, y: float) -> Array:
-    """x ** y; small whole powers as products: NumPy's power of a negative number takes 70 times as long.
-
-    The factors are x, or 1 / x: then what goes over or under on the way does so in the result too.
-    """
-    if x.dtype.kind != "f":
-        return (x if y >= 0 else x.astype(float)) ** y
-    if y == -0.5:
-        return 1 / array_module(x).sqrt(x)
-    if y != int(y) or not 2 <= builtins.abs(y) <= 8:
-        return x**y
-    factor = x if y > 0 else 1 / x
-    value = factor * factor
-    for _ in range(2, builtins.abs(int(y))):
-        value *= factor
-    return value
 
 
 @elementwise
@@ -121,17 +86,10 @@ def negative(x: Array) -> OpResult:
 
 
 @elementwise
+@faster
 def abs(x: Array) -> OpResult:
     """|x|, with gradient 0 at 0 and at NaN."""
-    xp = array_module(x)
-    if loops.can_take(x):
-        return np.abs(x), (lambda g: of_elements(write_absolute_gradient, x, g),)
-
-    def to_x(g: Array) -> Array:
-        above, below = xp.asarray(x > 0), xp.asarray(x < 0)
-        return g * (above.view(xp.int8) - below.view(xp.int8))
-
-    return xp.abs(x), (to_x,)
+    return array_module(x).abs(x), (lambda g: masked(g, x > 0) - masked(g, x < 0),)
 
 
 @elementwise
@@ -176,22 +134,11 @@ def cos(x: Array) -> OpResult:
 
 
 @elementwise
+@faster
 def sigmoid(x: Array) -> OpResult:
     """1 / (1 + e ** -x)."""
-    if loops.can_take(x):
-        value = of_elements(write_logistic, x)
-        return value, (lambda g: of_elements(write_logistic_gradient, value, g),)
     y = logistic(x)
-
-    def to_x(g: Array) -> Array:
-        if kernels.fits(g, y):
-            return kernels.logistic_gradient(g, y)
-        d = 1 - y
-        d *= y
-        d *= g
-        return d
-
-    return y, (to_x,)
+    return y, (lambda g: g * (y * (1 - y)),)
 
 
 @elementwise
@@ -202,14 +149,11 @@ def relu(x: Array) -> OpResult:
 
 
 @elementwise
+@faster
 def leaky_relu(x: Array, *, slope: float = 0.01) -> OpResult:
     """x where positive, else ``slope`` * x."""
-    if loops.can_take(x):
-        y = of_elements(write_leaky, x, settings=[slope])
-        same_sign = y if slope >= 0 else x  # the next op is likely to need y, too
-        return y, (lambda g: of_elements(write_leaky_gradient, same_sign, g, settings=[slope]),)
-    xp = array_module(x)
-    factor = xp.where(x > 0, 1, slope).astype(x.dtype if x.dtype.kind == "f" else float)
+    xp, x = array_module(x), floating(x)
+    factor = xp.where(x > 0, 1, slope).astype(x.dtype)
     return x * factor, (lambda g: g * factor,)
 
 
@@ -276,97 +220,35 @@ def is_floating(x: Any) -> bool:
     return hasattr(x, "dtype") and x.dtype.kind == "f"
 
 
+@faster
 def logistic(x: Array) -> Array:
     """1 / (1 + e ** -x) of an array, in its dtype, with all its digits also where it is nearly 0."""
-    if kernels.fits(x):
-        return kernels.logistic(x)
-    xp = array_module(x)
-    y = xp.asarray(x * -1.0)
     with np.errstate(over="ignore"):  # 1 / inf is 0
-        xp.exp(y, out=y)
-    y += 1
-    return xp.divide(1, y, out=y)
+        return 1 / (1 + array_module(x).exp(-floating(x)))
 
 
+@faster
 def positive_part(x: Array, out: Array | None = None) -> Array:
-    """max(x, 0), also written into ``out``, an array without gaps; in float32 and float64 never -0.
-
-    NumPy takes the maximum of lines three times as fast as that of an array and a number, and of two zeros
-    it takes the second. ``clip``, which is as fast, keeps -0.
-    """
-    if type(x) is not np.ndarray or x.dtype.char not in "fd":
-        return array_module(x).maximum(x, 0, out=out)
-    y = np.empty_like(x) if out is None else out
-    if y.strides != x.strides:
-        y[...] = x
-        x = y
-    flat, values, zeros = (
-        x.ravel("K"),
-        y.ravel("K"),
-        line_of_zeros(LINE, x.dtype),
-    )  # views, in the order of memory
-    whole = x.size // LINE * LINE
-    if whole:
-        np.maximum(flat[:whole].reshape(-1, LINE), zeros, out=values[:whole].reshape(-1, LINE))
-    np.maximum(flat[whole:], zeros[: x.size - whole], out=values[whole:])
-    return y
+    """max(x, 0), also written into ``out``, an array without gaps; in float32 and float64 never -0."""
+    return array_module(x).maximum(x, 0, out=out)
 
 
-@cache
-def line_of_zeros(size: int, dtype: np.dtype[Any]) -> np.ndarray:
-    """Zeros that nobody writes."""
-    zeros = np.zeros(size, dtype)
-    zeros.flags.writeable = False
-    return zeros
+@faster
+def where_positive(g: Array, y: Array) -> Array:
+    """The gradient of y, a ``positive_part``: g where y is positive or NaN, else 0."""
+    return masked(g, y != 0)
 
 
-def where_positive(g: Array, y: Array, out: Array | None = None) -> Array:
-    """The gradient of y, a ``positive_part``, also written into ``out``: g where y is positive or NaN.
-
-    There the bits of y are an integer with the sign 1, by which the bits of g are multiplied: without a mask.
-    """
-    if kernels.fits(g, y):
-        return kernels.where_positive(g, y, out)
-    if type(y) is not np.ndarray or g.dtype != y.dtype or y.dtype.char not in "fd":
-        return masked(g, y != 0, out)
-    bits = f"u{y.itemsize}"
-    d = np.empty_like(y) if out is None else out
-    np.sign(y.view(bits), out=d.view(bits))
-    np.multiply(d.view(bits), g.view(bits), out=d.view(bits))
-    return d
+@faster
+def masked(g: Array, mask: Array) -> Array:
+    """g where ``mask`` holds, else 0, also where g is infinite or NaN, which times 0 is NaN."""
+    return array_module(g).where(mask, g, g.dtype.type(0))
 
 
-def masked(g: Array, mask: Array, out: Array | None = None) -> Array:
-    """g where ``mask`` holds, else 0, also where g is infinite or NaN, which times 0 is NaN.
-
-    The bits are multiplied, as integers: as fast as g * mask, while a choice by the mask takes ten times.
-    """
-    xp = array_module(g)
-    if g.dtype.itemsize > 8:
-        d = xp.where(mask, g, 0)
-        if out is not None:
-            out[...] = d
-        return d
-    kind = f"i{g.dtype.itemsize}"
-    if xp is np and mask.shape == g.shape:
-        d = np.empty_like(mask, dtype=g.dtype) if out is None else out
-        bits = d.view(kind)
-        bits[...] = mask
-        bits *= g.view(kind)
-        return d
-    d = out
-    if d is None:
-        d = np.empty_like(g) if xp is np else xp.empty(g.shape, g.dtype)  # see ``in_memory_order``
-    xp.multiply(g.view(kind), mask, out=d.view(kind))
-    return d
-
-
+@faster
 def winners(g: Array, x: Array, y: Array) -> Array:
-    """g where x > y or one of them is NaN, half of it where they are equal."""
-    d, ties = masked(g, ~(x < y)), x == y
-    if array_module(g) is not np or ties.any():  # the host does not wait for a GPU's answer
-        d *= 1 - 0.5 * ties.astype(g.dtype)
-    return d
+    """g where x > y or one of them is NaN, half of it where they are equal, else 0."""
+    return masked(g, ~(x <= y)) + masked(g / 2, x == y)
 
 
 def _module_of(x: Array, y: Array):

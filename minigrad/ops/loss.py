@@ -15,7 +15,7 @@ from ..op import OpResult, op, shape_of
 from ..tensor import Tensor
 from . import loss_kernels
 from .elementwise import alike, floating, logistic
-from .elementwise_kernels import fits
+from .fast.elementwise_kernels import fits
 from .half import half_in_single
 from .label_loss import LabelOptions, labelled_cross_entropy, negative_log_likelihood, soft_cross_entropy
 from .labels import check_kind, checked_labels

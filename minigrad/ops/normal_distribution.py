@@ -6,14 +6,8 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``activation.p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 
 from ..device import Array, array_module
-from ..loops import ScalarFunction
-from .exponential import exp, is_single
 
 SINGLE = 3.75, (
     0.750294068, -0.588188342, 0.35293993, -0.151519543, 0.0374904822, 0.00119289046, -0.00416790266,
@@ -50,27 +44,3 @@ def normal_distribution(x: Array) -> Array:
 def normal_density(x: Array) -> Array:
     """exp(-x^2 / 2) / sqrt(2 pi)."""
     return array_module(x).exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
-
-
-@ScalarFunction
-def normal(dtype: np.dtype[Any]) -> Callable[..., Any]:
-    """The distribution function and the density of a number, for loops."""
-    k, coefficients = SINGLE if is_single(dtype) else DOUBLE
-    k, one, two, minus_half, peak = map(dtype.type, (k, 1, 2, -0.5, 1 / math.sqrt(2 * math.pi)))
-    last, *terms = map(dtype.type, coefficients[::-1])
-    middle = len(terms) // 2
-    first, rest = tuple(terms[:middle]), tuple(terms[middle:])  # one loop would be too long to be unrolled
-
-    def normal(x: Any) -> Any:
-        t = one / (abs(x) + k)
-        s = one - two * k * t
-        p = last
-        for term in first:
-            p = p * s + term
-        for term in rest:
-            p = p * s + term
-        e = exp(x * x * minus_half)
-        tail = p * t * e
-        return (one - tail if x > 0 else tail), e * peak
-
-    return normal

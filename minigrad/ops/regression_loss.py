@@ -14,7 +14,7 @@ from .. import loops
 from ..device import Array, array_module
 from ..op import OpResult, op, shape_of
 from .elementwise import alike
-from .elementwise_loops import of_elements
+from .fast.elementwise_loops import of_elements
 from .half import half_in_single
 from .reduction import check_reduction, reduced
 

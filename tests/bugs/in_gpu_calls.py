@@ -80,8 +80,8 @@ def cross_entropy_as_kernels_is_cross_entropy() -> None:
 
 def a_function_is_one_kernel_each_way() -> None:
     x = np.array([-1e3, -1.0, 0.0, 2.0, np.nan])
-    gpu_laws.a_function_is_few_kernels(2, inspect.unwrap(ops.relu), x)
-    gpu_laws.a_function_is_few_kernels(2, inspect.unwrap(ops.sigmoid), x)
+    gpu_laws.a_function_is_few_kernels(2, gpu_laws.with_faster_forms(ops.relu), x)
+    gpu_laws.a_function_is_few_kernels(2, gpu_laws.with_faster_forms(ops.sigmoid), x)
     logistic_loss = inspect.unwrap(ops.binary_cross_entropy_with_logits)
     gpu_laws.a_function_is_few_kernels(
         3, logistic_loss, np.array([-1e3, 0.5, 1e3]), np.array([0.0, 1.0, 0.5])
@@ -118,7 +118,7 @@ def coefficients_may_be_on_the_gpu() -> None:
 
 # Bugs
 
-IM2COL, ELEMENTWISE = "minigrad.ops.im2col_kernels", "minigrad.ops.elementwise_kernels"
+IM2COL, ELEMENTWISE = "minigrad.ops.im2col_kernels", "minigrad.ops.fast.elementwise_kernels"
 LOSS, DEVICE = "minigrad.ops.loss", "minigrad.device"
 OPTIM, OPTIM_KERNELS = "minigrad.optim", "minigrad.optim_kernels"
 
@@ -147,7 +147,7 @@ BUGS = [
         convolution_as_kernels_is_convolution, "launches"),
     Bug("a kernel's ReLU has slope 1 at 0", ELEMENTWISE, "choose(y != zero,", "choose(y >= zero,",
         a_function_is_one_kernel_each_way, "the gradient"),
-    Bug("a ReLU's gradient is two kernels", "minigrad.ops.elementwise",
+    Bug("a ReLU's gradient is two kernels", "minigrad.ops.fast.elementwise",
         "    if kernels.fits(g, y):\n        return", "    if False:\n        return",
         a_function_is_one_kernel_each_way, "launches"),
     Bug("a kernel's logistic function falls", ELEMENTWISE, "exp(-x)", "exp(x)",

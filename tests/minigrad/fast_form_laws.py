@@ -9,8 +9,8 @@ from unittest.mock import patch
 import numpy as np
 
 from minigrad import loops
-from minigrad.ops.exponential import exp, expm1, log1p
-from minigrad.ops.normal_distribution import normal
+from minigrad.ops.fast.exponential import exp, expm1, log1p
+from minigrad.ops.fast.normal_distribution import normal
 from minigrad.testing import DEVICE, on_device
 from tests.minigrad.extremes import near, value_and_gradients
 

@@ -12,9 +12,11 @@ from hypothesis.extra import numpy as hnp
 
 from minigrad import device, loops, op, ops, sums
 from minigrad.nn import initial_weights
-from minigrad.ops import elementwise, product, scan
-from minigrad.ops.elementwise import constant_power, positive_part, where_positive
-from minigrad.ops.elementwise_loops import of_elements
+from minigrad.ops import product, scan
+from minigrad.ops.elementwise import masked, positive_part, where_positive, winners
+from minigrad.ops.fast import elementwise
+from minigrad.ops.fast.elementwise import constant_power
+from minigrad.ops.fast.elementwise_loops import of_elements
 from minigrad.ops.softmax import are_rows
 from minigrad.ops.sum_by_row import sum_by_row
 from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps
@@ -130,6 +132,19 @@ def test_relu_without_a_mask(data, dtype, of_gradient, line, order):
     x, g = data.draw(hnp.arrays(dtype, (2, 3, 11), elements=elements))
     with patch.object(elementwise, "LINE", line):
         is_relu(positive_part, where_positive, order(x), order(g.astype(of_gradient)))
+    is_relu(positive_part.readable, where_positive.readable, order(x), order(g.astype(of_gradient)))
+
+
+@given(st.data(), st.sampled_from([np.float16, np.float32, np.float64, np.longdouble, np.int8]), ORDERS)
+def test_choices_without_a_choice(data, dtype, order):
+    """Bit by bit, since nothing is rounded."""
+    numbers = [-np.inf, -1, -0.0, 0, 2, np.inf, np.nan] if dtype != np.int8 else [-1, 0, 2]
+    x, y, g = (order(a) for a in data.draw(hnp.arrays(dtype, (3, 2, 3), elements=st.sampled_from(numbers))))
+    for form, arguments in ((masked, (g, x > y)), (masked, (g, x[:1] > y[:1])), (winners, (g, x, y))):
+        if form is masked or dtype != np.int8:
+            value, readable = form(*arguments), form.readable(*arguments)
+            assert value.dtype == readable.dtype == dtype and value.strides == readable.strides
+            np.testing.assert_array_equal(value, readable)
 
 
 @given(DTYPES, st.sampled_from([-120.0, -100.0, -20.0, 0.0, 60.0, 1e4]), st.sampled_from([0.1, 4.0, 30.0]))

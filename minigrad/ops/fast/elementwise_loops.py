@@ -1,6 +1,6 @@
-"""Functions of each element as loops; ``elementwise`` has the readable forms.
+"""Functions of each element as loops; ``ops/elementwise`` has the readable forms.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``elementwise.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/elementwise.py``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from .. import loops
-from ..device import Array
+from ... import loops
+from ...device import Array
 from .exponential import exp
 
 

@@ -1,4 +1,4 @@
-"""ReLU and the logistic function on a GPU as one kernel each way; ``elementwise`` has the readable forms.
+"""ReLU and the logistic function on a GPU as one kernel each way; ``ops/elementwise`` has the readable forms.
 
 Lecture section: GPU against CPU. Lesson: 04_gpu.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..device import Array, array_module, elementwise_kernel, on_gpu
+from ...device import Array, array_module, elementwise_kernel, on_gpu
 
 
 def fits(*arrays: Array) -> bool:
@@ -20,9 +20,9 @@ def fits(*arrays: Array) -> bool:
     )
 
 
-def where_positive(g: Array, y: Array, out: Array | None) -> Array:
-    """The gradient of y = max(x, 0), also written into ``out``: g where y is not 0."""
-    d = array_module(g).empty(g.shape, g.dtype) if out is None else out
+def where_positive(g: Array, y: Array) -> Array:
+    """The gradient of y = max(x, 0): g where y is not 0."""
+    d = array_module(g).empty(g.shape, g.dtype)
     elementwise_kernel("T g, T y, T zero", "T d", "d = choose(y != zero, g, zero)", "relu_gradient")(
         g, y, 0, d
     )

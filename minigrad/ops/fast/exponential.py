@@ -1,7 +1,7 @@
 """Exponentials and a logarithm for loops, of several numbers at a time.
 
 In float32 NumPy's take one and a half times as long on processors with AVX-512, on others 2 to 20 times.
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``activation_loops.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/activation_loops.py``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..loops import ScalarFunction
+from ...loops import ScalarFunction
 
 
 def is_single(dtype: np.dtype[Any]) -> bool:

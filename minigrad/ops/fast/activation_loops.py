@@ -1,6 +1,6 @@
-"""Activation functions as a loop each way; ``activation`` has the readable forms.
+"""Activation functions as a loop each way; ``ops/activation`` has the readable forms.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``activation.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/activation.py``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import loops
-from ..device import Array
-from ..op import OpResult
+from ... import loops
+from ...device import Array
+from ...op import OpResult
 from .elementwise_loops import of_elements
 from .exponential import exp, expm1, log1p
 from .normal_distribution import normal

@@ -1,6 +1,6 @@
-"""Activation functions on a GPU as one kernel each way; ``activation`` has the readable forms.
+"""Activation functions on a GPU as one kernel each way; ``ops/activation`` has the readable forms.
 
-Lecture section: GPU against CPU. Lesson: 02_backpropagation, by ``activation.py``.
+Lecture section: GPU against CPU. Lesson: 02_backpropagation, by ``fast/activation.py``.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..device import Array, array_module, elementwise_kernel
-from ..op import OpResult
+from ...device import Array, array_module, elementwise_kernel
+from ...op import OpResult
 
 CONSTANTS = {"zero": 0, "one": 1, "half": 0.5, "root": math.sqrt(0.5), "peak": 1 / math.sqrt(2 * math.pi)}
 
