@@ -19,7 +19,7 @@ BUGS = [
         mask_laws.replicas_drop_like_serial, SERIAL),
     Bug("a sample's numbers begin where those before end", MASK, "blocks = -(-size // (2 * WORDS))",
         "blocks = size // (2 * WORDS) + 1 + len(places)", mask_laws.replicas_drop_like_serial, SERIAL),
-    Bug("steps of a training are not counted", STRATEGY, "self.step_number += 1", "self.step_number = 0",
+    Bug("steps of a training are not counted", STRATEGY, "self.step_number += 1", "self.step_number = 1",
         mask_laws.steps_drop_other_elements, "steps with the same masks"),
     Bug("the step is no part of the mask", MASK, "origin, self.step, self.call]", "origin, 0, self.call]",
         mask_laws.steps_drop_other_elements, "steps with the same masks"),
