@@ -18,9 +18,10 @@ from ..device import Array, array_module
 from ..lookup import check_choice
 from ..op import OpResult, op, shape_of
 from .elementwise import floating
+from .fast.window_loops import means_by_loops
 from .geometry import Pair, nchw, nhwc, pair
+from .pool import Pooled
 from .shape import chosen
-from .window_loops import Pooled, means_by_loops
 
 MODES = ["nearest", "nearest-exact", "bilinear"]
 LARGEST_DENOMINATOR = 10**6  # of a factor: 1.1666666666666667 is seven sixths
