@@ -49,14 +49,20 @@ def pool_geometry(
     sizes = pair(kernel, "kernel", 1)
     steps = sizes if stride is None else pair(stride, "stride", 1)
     geometry = Geometry(sizes, steps, pair(padding, "padding", 0), pair(dilation, "dilation", 1))
-    if any(2 * p > extent for p, extent in zip(geometry.padding, geometry.extent, strict=True)):
-        raise ValueError(
-            f"padding {geometry.padding} is more than half of the window {geometry.extent}; use less padding"
-        )
+    if any(geometry.padding):
+        check_padding(geometry)
     if ceil_mode:
         geometry = geometry._replace(extra=rounded_up(x.shape[2:], geometry))
     check_windows_fit(x.shape[2:], geometry)
     return geometry
+
+
+def check_padding(geometry: Geometry) -> None:
+    """Raise ValueError where a window may see more of the border than of the images."""
+    if any(2 * p > extent for p, extent in zip(geometry.padding, geometry.extent, strict=True)):
+        raise ValueError(
+            f"padding {geometry.padding} is more than half of the window {geometry.extent}; use less padding"
+        )
 
 
 def rounded_up(image: tuple[int, int], geometry: Geometry) -> tuple[int, int]:

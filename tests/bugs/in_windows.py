@@ -480,5 +480,6 @@ BUGS = [
         samples_are_normalized, DIFFERENCE),
     Bug("a border takes the gradient of a window of minus infinities", WINDOW_LOOPS, "least += not inside",
         "least = len(taps)", windows_of_minus_infinities_have_a_gradient, "for"),
-    Bug("a border takes it, on a slide", POOL, " & is_pixel", "", windows_of_minus_infinities_have_a_gradient, "for"),
+    Bug("a border takes it, on a slide", POOL, " & is_pixel", "",
+        windows_of_minus_infinities_have_a_gradient, "for"),
 ]  # fmt: skip
