@@ -110,9 +110,10 @@ def mean_of_windows(x: Array, geometry: Geometry, count_include_pad: bool) -> Po
     return sum(taps(x, geometry)) / size, to_x
 
 
-@faster
 def elements_of_windows(x: Array, geometry: Geometry, count_include_pad: bool) -> Array | int:
-    """How many elements of the images x, and of their padding, count in each window: (1, H', W', 1)."""
+    """How many elements of x, and of its padding, count: one number for all windows, or (1, H', W', 1)."""
+    if not any(geometry.extra) and (count_include_pad or not any(geometry.padding)):
+        return math.prod(geometry.kernel)
     (ph, pw), (_, height, width, _) = geometry.padding, x.shape
     if count_include_pad:  # as pixels of larger images
         height, width, geometry = height + 2 * ph, width + 2 * pw, geometry._replace(padding=(0, 0))

@@ -27,7 +27,6 @@ def readable_pools() -> Iterator[None]:
         for function in (
             pool.max_of_windows,
             pool.mean_of_windows,
-            pool.elements_of_windows,
             inspect.unwrap(ops.adaptive_max_pool2d, stop=lambda f: isinstance(f, faster)),
             inspect.unwrap(ops.adaptive_avg_pool2d, stop=lambda f: isinstance(f, faster)),
         ):

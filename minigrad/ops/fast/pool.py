@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from types import ModuleType
 
 import numpy as np
 
@@ -15,8 +14,8 @@ from ... import loops
 from ...device import Array, array_module, on_gpu
 from ..faster import form_of
 from ..geometry import Geometry, bordered
-from ..pool import Pooled, elements_of_windows, lowest, max_of_windows, mean_of_windows
-from ..taps import places
+from ..pool import Pooled, lowest, max_of_windows, mean_of_windows
+from ..taps import places, taps
 from .pool_kernels import MOST_PLACES, max_of_places
 from .window_loops import max_by_loops, means_by_loops
 
@@ -35,9 +34,10 @@ def max_on_gpu(x: Array, geometry: Geometry) -> Pooled:
     """One kernel each way where windows are small, and more where they overlap."""
     if not on_gpu(x) or math.prod(geometry.kernel) > MOST_PLACES:
         return NotImplemented
-    (ph, pw), (_, height, width, _), first = geometry.padding, x.shape, 0
+    xp, (ph, pw), (_, height, width, _), first = array_module(x), geometry.padding, x.shape, 0
     if ph or pw:
-        first = first_pixels(array_module(x), geometry, height, width).astype(np.uint8)
+        pixels = taps(xp.ones((1, height, width, 1), bool), geometry, border=False)
+        first = xp.stack(pixels).argmax(axis=0).astype(np.uint8)
     apart = all(s >= e for s, e in zip(geometry.stride, geometry.extent, strict=True))
     padded = bordered(x, geometry, lowest(x))
     y, to_padded = max_of_places(padded, places(x.shape, geometry), apart, first)
@@ -50,7 +50,7 @@ def mean_on_host(x: Array, geometry: Geometry, count_include_pad: bool) -> Poole
     if not loops.can_take(x):
         return NotImplemented
     _, height, width, _ = x.shape
-    return means_by_loops(x, lambda: tables_of_means(geometry, height, width, count_include_pad))
+    return means_by_loops(x, lambda: window_tables(geometry, height, width, count_include_pad))
 
 
 @form_of(mean_of_windows)
@@ -70,52 +70,24 @@ def mean_of_tiles(x: Array, geometry: Geometry, count_include_pad: bool) -> Pool
     return x.reshape(tiles).mean(axis=(2, 4), dtype=x.dtype), to_x
 
 
-@form_of(elements_of_windows)
-def elements_by_tables(x: Array, geometry: Geometry, count_include_pad: bool) -> Array | int:
-    """One number where no window has a border that counts otherwise, else a product of two tables."""
-    if not any(geometry.extra) and (count_include_pad or not any(geometry.padding)):
-        return math.prod(geometry.kernel)
-    _, height, width, _ = x.shape
-    rows, columns = window_tables(array_module(x), geometry, height, width, count_include_pad)
-    return (rows[:, 2, None, None] * columns[:, 2, None]).astype(x.dtype)
-
-
-@lru_cache(256)  # to make them takes as long as pooling a small image
-def tables_of_means(
-    geometry: Geometry, height: int, width: int, count_include_pad: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """The windows of rows and of columns, for ``means_by_loops``."""
-    return window_tables(np, geometry, height, width, count_include_pad)
-
-
 @lru_cache(256)
 def tables_and_taps(geometry: Geometry, height: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The windows of rows and of columns, and each tap's distance from the first, for ``max_by_loops``."""
     offsets = np.array([*np.ndindex(geometry.kernel)]) * geometry.dilation
-    return *window_tables(np, geometry, height, width, count_include_pad=True), offsets
+    return *window_tables(geometry, height, width, count_include_pad=True), offsets
 
 
+@lru_cache(256)  # to make them takes as long as pooling a small image
 def window_tables(
-    xp: ModuleType, geometry: Geometry, height: int, width: int, count_include_pad: bool
-) -> tuple[Array, Array]:
+    geometry: Geometry, height: int, width: int, count_include_pad: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """For each window, along rows and columns: first pixel, end on the image, pixels that count in a mean."""
     tables = []
     for axis, (n, count) in enumerate(zip((height, width), geometry.output(height, width), strict=True)):
         kernel, stride, padding, dilation = (both[axis] for both in geometry[:4])
-        first, border = xp.arange(count) * stride - padding, padding if count_include_pad else 0
+        first, border = np.arange(count) * stride - padding, padding if count_include_pad else 0
         stop = first + dilation * (kernel - 1) + 1
-        counted = xp.minimum(stop, n + border) - xp.maximum(first, -border)
-        tables.append(xp.stack([first, xp.minimum(stop, n), counted], axis=1))
+        counted = np.minimum(stop, n + border) - np.maximum(first, -border)
+        tables.append(np.stack([first, np.minimum(stop, n), counted], axis=1))
     rows, columns = tables
     return rows, columns
-
-
-def first_pixels(xp: ModuleType, geometry: Geometry, height: int, width: int) -> Array:
-    """(H', W', 1): for each window the number of its first tap that is a pixel, not of the padding."""
-    taps = []
-    for axis, count in enumerate(geometry.output(height, width)):
-        kernel, stride, padding, dilation = (both[axis] for both in geometry[:4])
-        outside = xp.maximum(padding - xp.arange(count) * stride, 0)
-        taps.append(xp.minimum(-(-outside // dilation), kernel - 1))  # a window may pass over all pixels
-    rows, columns = taps
-    return (rows[:, None] * geometry.kernel[1] + columns)[:, :, None]
