@@ -34,6 +34,11 @@ def readable_pools_are_their_definitions() -> None:
         pools_are_their_definitions()
 
 
+def means_of_half_precision_add_in_single() -> None:
+    mean = partial(ops.avg_pool2d, kernel=(60, 50))
+    op_laws.half_precision_loses_only_its_own_digits(mean, 3 + drawn(1, 3, 60, 50))
+
+
 def windows_of_minus_infinities_have_a_gradient() -> None:
     x, g = np.full((1, 1, 4, 4), -np.inf), np.arange(1.0, 10).reshape(1, 1, 3, 3)
     fast_form_laws.in_both_forms(extremes.pooling_takes_one, ops.max_pool2d, x, g, 2, 2, 1)
@@ -480,6 +485,8 @@ BUGS = [
         samples_are_normalized, DIFFERENCE),
     Bug("a border takes the gradient of a window of minus infinities", WINDOW_LOOPS, "least += not inside",
         "least = len(taps)", windows_of_minus_infinities_have_a_gradient, "for"),
+    Bug("a mean of float16 is added up in float16", POOL, "@op\n@half_in_single\n", "@op\n",
+        means_of_half_precision_add_in_single, "in half precision"),
     Bug("a border takes it, on a slide", POOL, " & is_pixel", "",
         windows_of_minus_infinities_have_a_gradient, "for"),
 ]  # fmt: skip
