@@ -18,7 +18,6 @@ from ..device import Array, array_module
 from ..lookup import check_choice
 from ..op import OpResult, op, shape_of
 from .elementwise import floating
-from .fast.window_loops import means_by_loops
 from .geometry import Pair, nchw, nhwc, pair
 from .pool import Pooled
 from .shape import chosen
@@ -135,6 +134,8 @@ def resampled(x: Array, along: Axis, axis: int) -> Pooled:
 
 def by_loops(x: np.ndarray, rows: Axis, columns: Axis) -> Pooled:
     """The same; the gradient of a pixel that is copied is the sum of a window, its copies'."""
+    from .fast.window_loops import means_by_loops  # here, as the readable shelf does without ``fast``
+
     shape, y = x.shape, np.empty((len(x), rows.m, columns.m, x.shape[3]), x.dtype)
     if rows.mode != "bilinear":
         write_copies(x, neighbours(rows)[0], neighbours(columns)[0], y)
