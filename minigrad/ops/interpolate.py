@@ -19,8 +19,8 @@ from ..lookup import check_choice
 from ..op import OpResult, op, shape_of
 from .elementwise import floating
 from .geometry import Pair, nchw, nhwc, pair
+from .pool import Pooled
 from .shape import chosen
-from .window_loops import Pooled, means_by_loops
 
 MODES = ["nearest", "nearest-exact", "bilinear"]
 LARGEST_DENOMINATOR = 10**6  # of a factor: 1.1666666666666667 is seven sixths
@@ -134,6 +134,8 @@ def resampled(x: Array, along: Axis, axis: int) -> Pooled:
 
 def by_loops(x: np.ndarray, rows: Axis, columns: Axis) -> Pooled:
     """The same; the gradient of a pixel that is copied is the sum of a window, its copies'."""
+    from .fast.window_loops import means_by_loops  # here, as the readable shelf does without ``fast``
+
     shape, y = x.shape, np.empty((len(x), rows.m, columns.m, x.shape[3]), x.dtype)
     if rows.mode != "bilinear":
         write_copies(x, neighbours(rows)[0], neighbours(columns)[0], y)

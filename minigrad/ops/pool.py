@@ -1,27 +1,25 @@
 """Pooling of images, (N, C, H, W) to the reader and channels-last in memory.
 
-Each pool stands as calls on whole arrays, and beside it as loops, in ``window_loops.py``.
 Lecture section: back-propagation. Lesson: 02_backpropagation.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from functools import lru_cache
-from types import ModuleType
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 
 import numpy as np
 
-from .. import loops
-from ..device import Array, array_module, on_gpu
+from ..device import Array, array_module
 from ..op import OpResult, op
 from .elementwise import floating
-from .geometry import Geometry, Pair, bordered, check_windows_fit, nchw, nhwc, pair
-from .pool_kernels import MOST_PLACES, max_of_places
-from .window_loops import Pooled, max_by_loops, means_by_loops
+from .faster import faster
+from .geometry import Geometry, Pair, nchw, nhwc
+from .half import half_in_single
+from .taps import add_at_taps, pool_geometry, taps
 
-Place = tuple[slice, ...]
+Pooled = tuple[Array, Callable[[Array], Array]]  # (N, H, W, C) images, and the pullback to what was pooled
 
 
 @op
@@ -39,13 +37,23 @@ def max_pool2d(
     With ``ceil_mode`` a last window may stand out of the images. The gradient goes to the first largest in
     reading order, or to the last NaN, as in PyTorch.
     """
-    geometry, images = pool_geometry(x, kernel, stride, padding, dilation, ceil_mode), nhwc(x)
-    _, _, height, width = x.shape
-    if loops.can_take(images):
-        y, to_x = max_by_loops(images, lambda: tables_and_taps(geometry, height, width))
-    else:
-        y, to_x = (max_on_gpu if on_gpu(x) else max_of_windows)(images, geometry)
+    geometry = pool_geometry(x, kernel, stride, padding, dilation, ceil_mode)
+    y, to_x = max_of_windows(nhwc(x), geometry)
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
+
+
+@faster
+def max_of_windows(x: Array, geometry: Geometry) -> Pooled:
+    """The largest element of each window on images x (N, H, W, C)."""
+    xp, shape, values = array_module(x), x.shape, taps(x, geometry, border=lowest(x))
+    y = reduce(xp.maximum, values)
+
+    def to_x(g: Array) -> Array:
+        pixels = taps(xp.ones((1, *shape[1:3], 1), bool), geometry, border=False)
+        shares = shares_of_largest(g, y, values, pixels)
+        return add_at_taps(xp.zeros(shape, g.dtype), shares, geometry)
+
+    return y, to_x
 
 
 def lowest(x: Array) -> float:
@@ -55,57 +63,22 @@ def lowest(x: Array) -> float:
     return -math.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
 
 
-def max_of_windows(x: Array, geometry: Geometry) -> Pooled:
-    """Any windows on (N, H, W, C) images: the readable form."""
-    xp, shape, padded = array_module(x), x.shape, bordered(x, geometry, lowest(x))
-    places, first = windows(x, geometry), first_pixels(xp, geometry, *x.shape[1:3])
-    y = padded[places[0]]
-    for place in places[1:]:
-        y = xp.maximum(y, padded[place])
+def shares_of_largest(
+    g: Array, y: Array, values: Sequence[Array], pixels: Sequence[Array | bool]
+) -> Iterator[Array]:
+    """For each tap, its share of the gradient g of y, which is the largest of the taps' ``values``.
 
-    def to_x(g: Array) -> Array:
-        d = xp.zeros(padded.shape, g.dtype)
-        for place, share in zip(places, shares_of_largest(g, padded, places, first), strict=True):
-            d[place] += share
-        return without_border(d, shape, geometry)
-
-    return y, to_x
-
-
-def shares_of_largest(g: Array, x: Array, places: list[Place], first: Array | int = 0) -> Iterator[Array]:
-    """Each place's part of the windows' gradient g: all of it for the first largest or the last NaN, or 0.
-
-    ``first`` is the number of each window's first place that is no border.
+    The first tap that sees y on a pixel, not on the border, gets all of g, or the last tap that sees NaN.
     """
-    xp = array_module(x)
-    largest, taker = x[places[0]], xp.broadcast_to(xp.asarray(first), g.shape)
-    for i, place in enumerate(places):
-        larger = (x[place] > largest) | xp.isnan(x[place])
-        largest, taker = xp.where(larger, x[place], largest), xp.where(larger, i, taker)
-    for i in range(len(places)):
-        yield xp.where(taker == i, g, 0)
-
-
-def without_border(d: Array, shape: tuple[int, ...], geometry: Geometry) -> Array:
-    """The images of this shape in ``d``, which have the border of ``geometry``."""
-    (ph, pw), (_, height, width, _) = geometry.padding, shape
-    return d[:, ph : ph + height, pw : pw + width]
-
-
-def max_on_gpu(x: Array, geometry: Geometry) -> Pooled:
-    """One kernel each way where windows are small, and more where they overlap."""
-    if math.prod(geometry.kernel) > MOST_PLACES:
-        return max_of_windows(x, geometry)
-    shape, padded = x.shape, bordered(x, geometry, lowest(x))
-    apart = all(s >= e for s, e in zip(geometry.stride, geometry.extent, strict=True))
-    first = 0
-    if any(geometry.padding):
-        first = first_pixels(array_module(x), geometry, *shape[1:3]).astype(np.uint8)
-    y, to_padded = max_of_places(padded, windows(x, geometry), apart, first)
-    return y, (lambda g: without_border(to_padded(g), shape, geometry))
+    xp, winner = array_module(g), -1
+    for i, (value, is_pixel) in enumerate(zip(values, pixels, strict=True)):
+        first = (value == y) & is_pixel & (winner == -1)
+        winner = xp.where(first | xp.isnan(value), i, winner)
+    return (xp.where(winner == i, g, 0) for i in range(len(values)))
 
 
 @op
+@half_in_single
 def avg_pool2d(
     x: Array,
     *,
@@ -120,139 +93,28 @@ def avg_pool2d(
     Padding counts as zeros, or, without ``count_include_pad``, not at all. With ``ceil_mode`` a last window
     may stand out of the images and their padding; what is there does not count.
     """
-    geometry, images = pool_geometry(x, kernel, stride, padding, 1, ceil_mode), nhwc(floating(x))
-    _, _, height, width = x.shape
-    if loops.can_take(images):
-        y, to_x = means_by_loops(images, lambda: tables_of_means(geometry, height, width, count_include_pad))
-    elif are_tiles(geometry, height, width):
-        y, to_x = mean_of_tiles(images, geometry)
-    else:
-        y, to_x = mean_of_windows(images, geometry, count_include_pad)
+    geometry = pool_geometry(x, kernel, stride, padding, ceil_mode=ceil_mode)
+    y, to_x = mean_of_windows(nhwc(floating(x)), geometry, count_include_pad)
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
+@faster
 def mean_of_windows(x: Array, geometry: Geometry, count_include_pad: bool) -> Pooled:
-    """Any windows on (N, H, W, C) images: the readable form."""
-    padded, places = bordered(x, geometry), windows(x, geometry)
-    divisor, shape, of_padded = elements_of_windows(x, geometry, count_include_pad), x.shape, padded.shape
-    y = sum(padded[place] for place in places) / divisor
+    """The mean of each window on images x (N, H, W, C)."""
+    xp, shape, size = array_module(x), x.shape, elements_of_windows(x, geometry, count_include_pad)
 
     def to_x(g: Array) -> Array:
-        d, share = array_module(g).zeros(of_padded, g.dtype), g / divisor
-        for place in places:
-            d[place] += share
-        return without_border(d, shape, geometry)
+        shares = [g / size] * math.prod(geometry.kernel)
+        return add_at_taps(xp.zeros(shape, g.dtype), shares, geometry)
 
-    return y, to_x
+    return sum(taps(x, geometry)) / size, to_x
 
 
 def elements_of_windows(x: Array, geometry: Geometry, count_include_pad: bool) -> Array | int:
-    """How many elements of images x and of their padding count in each window: (H', W', 1), or one number."""
+    """How many elements of x, and of its padding, count: one number for all windows, or (1, H', W', 1)."""
     if not any(geometry.extra) and (count_include_pad or not any(geometry.padding)):
         return math.prod(geometry.kernel)
-    _, height, width, _ = x.shape
-    rows, columns = window_tables(array_module(x), geometry, height, width, count_include_pad)
-    return (rows[:, 2, None, None] * columns[:, 2, None]).astype(x.dtype)
-
-
-def are_tiles(geometry: Geometry, height: int, width: int) -> bool:
-    """Whether windows stand side by side on images of this size, and cover all of them."""
-    apart = geometry.stride == geometry.kernel and geometry.padding == (0, 0)
-    return apart and not (height % geometry.kernel[0] or width % geometry.kernel[1])
-
-
-def mean_of_tiles(x: Array, geometry: Geometry) -> Pooled:
-    """Windows that are tiles: each element gets the gradient of one window, and nothing is added."""
-    xp, shape, (kh, kw) = array_module(x), x.shape, geometry.kernel
-    n, height, width, channels = shape
-    tiles = n, height // kh, kh, width // kw, kw, channels
-    y = x.reshape(tiles).mean(axis=(2, 4), dtype=x.dtype)
-
-    def to_x(g: Array) -> Array:
-        share = (g / (kh * kw))[:, :, None, :, None]
-        return xp.ascontiguousarray(xp.broadcast_to(share, tiles)).reshape(shape)
-
-    return y, to_x
-
-
-@lru_cache(256)  # to make them takes as long as pooling a small image
-def tables_of_means(
-    geometry: Geometry, height: int, width: int, count_include_pad: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """The windows of rows and of columns, for ``means_by_loops``."""
-    return window_tables(np, geometry, height, width, count_include_pad)
-
-
-@lru_cache(256)
-def tables_and_taps(geometry: Geometry, height: int, width: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same, and how far each tap is from the first one of its window, for ``max_by_loops``."""
-    taps = np.array([*np.ndindex(geometry.kernel)]) * geometry.dilation
-    return *window_tables(np, geometry, height, width, count_include_pad=True), taps
-
-
-def window_tables(
-    xp: ModuleType, geometry: Geometry, height: int, width: int, count_include_pad: bool
-) -> tuple[Array, Array]:
-    """For each window, along rows and columns: first pixel, end on the image, pixels that count in a mean."""
-    tables = []
-    for axis, (n, count) in enumerate(zip((height, width), geometry.output(height, width), strict=True)):
-        kernel, stride, padding, dilation = (both[axis] for both in geometry[:4])
-        first, border = xp.arange(count) * stride - padding, padding if count_include_pad else 0
-        stop = first + dilation * (kernel - 1) + 1
-        counted = xp.minimum(stop, n + border) - xp.maximum(first, -border)
-        tables.append(xp.stack([first, xp.minimum(stop, n), counted], axis=1))
-    rows, columns = tables
-    return rows, columns
-
-
-def first_pixels(xp: ModuleType, geometry: Geometry, height: int, width: int) -> Array:
-    """(H', W', 1): for each window the number of its first tap that is a pixel, not of the padding."""
-    taps = []
-    for axis, count in enumerate(geometry.output(height, width)):
-        kernel, stride, padding, dilation = (both[axis] for both in geometry[:4])
-        outside = xp.maximum(padding - xp.arange(count) * stride, 0)
-        taps.append(xp.minimum(-(-outside // dilation), kernel - 1))  # a window may pass over all pixels
-    rows, columns = taps
-    return (rows[:, None] * geometry.kernel[1] + columns)[:, :, None]
-
-
-def windows(x: Array, geometry: Geometry) -> list[Place]:
-    """For each tap of the window, in reading order, its elements of the padded (N, H, W, C) images."""
-    rows, columns = geometry.output(*x.shape[1:3])
-    kh, kw = geometry.kernel
-    return [(slice(None), *geometry.tap(i, j, rows, columns)) for i in range(kh) for j in range(kw)]
-
-
-def pool_geometry(
-    x: Array,
-    kernel: Pair,
-    stride: Pair | None,
-    padding: Pair,
-    dilation: Pair = 1,
-    ceil_mode: bool = False,
-) -> Geometry:
-    if x.ndim != 4:
-        raise ValueError(f"pooling takes images (N, C, H, W), got shape {x.shape}")
-    sizes = pair(kernel, "kernel", 1)
-    steps = sizes if stride is None else pair(stride, "stride", 1)
-    geometry = Geometry(sizes, steps, pair(padding, "padding", 0), pair(dilation, "dilation", 1))
-    if any(2 * p > extent for p, extent in zip(geometry.padding, geometry.extent, strict=True)):
-        raise ValueError(
-            f"padding {geometry.padding} is more than half of the window {geometry.extent}; use less padding"
-        )
-    if ceil_mode:
-        geometry = geometry._replace(extra=rounded_up(x.shape[2:], geometry))
-    check_windows_fit(x.shape[2:], geometry)
-    return geometry
-
-
-def rounded_up(image: tuple[int, int], geometry: Geometry) -> tuple[int, int]:
-    """The border after rows and columns with which a last window, that begins before it, fits."""
-    extra = []
-    for n, extent, step, p in zip(image, geometry.extent, geometry.stride, geometry.padding, strict=True):
-        last = -(-(n + 2 * p - extent) // step)
-        if last * step >= n + p:
-            last -= 1
-        extra.append(max(last * step + extent - n - 2 * p, 0))
-    rows, columns = extra
-    return rows, columns
+    (ph, pw), (_, height, width, _) = geometry.padding, x.shape
+    if count_include_pad:  # as pixels of larger images
+        height, width, geometry = height + 2 * ph, width + 2 * pw, geometry._replace(padding=(0, 0))
+    return sum(taps(array_module(x).ones((1, height, width, 1), x.dtype), geometry))

@@ -25,9 +25,9 @@ def max_pool1d(
     dilation: int = 1,
     ceil_mode: bool = False,
 ) -> Tensor:
-    """The largest element of each window of (N, C, L). Settings, gradient and errors are ``max_pool2d``'s."""
-    dilations = (1, one(dilation, "dilation", 1))
-    return of_row(max_pool2d, x, kernel, stride, padding, dilation=dilations, ceil_mode=ceil_mode)
+    """The largest element of each window of (N, C, L); settings, gradient and errors as in ``max_pool2d``."""
+    settings: Any = {"dilation": (1, one(dilation, "dilation", 1)), "ceil_mode": ceil_mode}
+    return of_row(max_pool2d, x, kernel, stride, padding, **settings)
 
 
 @settings_by_name
@@ -40,14 +40,12 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """The mean of each window of (N, C, L). Settings and errors are ``avg_pool2d``'s."""
+    """The mean of each window of (N, C, L); settings and errors as in ``avg_pool2d``."""
     settings = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
     return of_row(avg_pool2d, x, kernel, stride, padding, **settings)
 
 
-def of_row(
-    pool: Callable[..., Tensor], x: Any, kernel: int, stride: int | None, padding: int, **settings: Any
-) -> Tensor:
+def of_row(pool: Callable, x: Any, kernel: int, stride: int | None, padding: int, **settings: Any) -> Tensor:
     """``pool`` of images (N, C, 1, L); raises ValueError where x is no (N, C, L)."""
     x = x if isinstance(x, Tensor) else Tensor(x)
     if x.ndim != 3:

@@ -9,8 +9,9 @@ import numpy as np
 from minigrad import ops, optim
 from minigrad.device import array_module, to_device
 from minigrad.models import NETS
-from minigrad.ops import im2col_kernels, loss_kernels, pool_kernels
+from minigrad.ops import im2col_kernels, loss_kernels
 from minigrad.ops.conv import direct
+from minigrad.ops.fast import pool_kernels
 from minigrad.ops.geometry import Geometry
 from tests.bugs.bug import Bug
 from tests.minigrad import gpu_laws
@@ -172,11 +173,11 @@ BUGS = [
     Bug("devices are mixed without a word of it", "minigrad.op",
         "    if len({on_gpu(x) for x in shaped}) > 1:", "    if False:", one_device_is_asked_for,
         "TypeError|AssertionError"),
-    Bug("a kernel gives the gradient to the last largest", "minigrad.ops.pool_kernels", "(x{i} > y) |",
+    Bug("a kernel gives the gradient to the last largest", "minigrad.ops.fast.pool_kernels", "(x{i} > y) |",
         "(x{i} >= y) |", pooling_as_a_kernel_is_pooling, "the gradient"),
-    Bug("a maximum of two windows gets the last one's gradient", "minigrad.ops.pool_kernels",
+    Bug("a maximum of two windows gets the last one's gradient", "minigrad.ops.fast.pool_kernels",
         "d[place] += xp.where", "d[place] = xp.where", pooling_as_a_kernel_is_pooling, "the gradient"),
-    Bug("a kernel compares NaN", "minigrad.ops.pool_kernels", " | (x{i} != x{i})", "",
+    Bug("a kernel compares NaN", "minigrad.ops.fast.pool_kernels", " | (x{i} != x{i})", "",
         pooling_as_a_kernel_is_pooling, "the (gradient|largest)"),
     Bug("a kernel's Nesterov step is the plain one", OPTIM_KERNELS, "if optimizer.nesterov else",
         "if False else", an_update_as_a_kernel_is_the_update, "Mismatched"),
@@ -206,7 +207,7 @@ BUGS = [
     Bug("cross-entropy on a GPU is the readable one", LOSS,
         "if classes and fits(logits):", "if False:",
         a_step_takes_few_kernels, "more than 31"),
-    Bug("pooling looks for NaN on the host", "minigrad.ops.pool_kernels", "    def to_x(",
+    Bug("pooling looks for NaN on the host", "minigrad.ops.fast.pool_kernels", "    def to_x(",
         "    bool(xp.isnan(y).any())\n\n    def to_x(", a_step_waits_once, "waits 3 times"),
     Bug("a list beside a tensor of a GPU stays on the host", "minigrad.tensor",
         "    if array is not x and any(", "    if False and any(", lists_are_moved, "one device"),

@@ -29,6 +29,16 @@ def pools_are_their_definitions() -> None:
     testing.gradient_matches_difference(partial(ops.max_pool2d, kernel=2, dilation=2), drawn(2, 2, 5, 5))
 
 
+def readable_pools_are_their_definitions() -> None:
+    with window_laws.readable_pools():
+        pools_are_their_definitions()
+
+
+def means_of_half_precision_add_in_single() -> None:
+    mean = partial(ops.avg_pool2d, kernel=(60, 50))
+    op_laws.half_precision_loses_only_its_own_digits(mean, 3 + drawn(1, 3, 60, 50))
+
+
 def windows_of_minus_infinities_have_a_gradient() -> None:
     x, g = np.full((1, 1, 4, 4), -np.inf), np.arange(1.0, 10).reshape(1, 1, 3, 3)
     fast_form_laws.in_both_forms(extremes.pooling_takes_one, ops.max_pool2d, x, g, 2, 2, 1)
@@ -224,40 +234,41 @@ def only_windows_side_by_side_are_one_pass() -> None:
 
 # Bugs
 
-POOL, ADAPTIVE, TRANSPOSED = "minigrad.ops.pool", "minigrad.ops.adaptive_pool", "minigrad.ops.conv_transpose"
+POOL, TAPS, FAST_POOL = "minigrad.ops.pool", "minigrad.ops.taps", "minigrad.ops.fast.pool"
+ADAPTIVE, FAST_ADAPTIVE = "minigrad.ops.adaptive_pool", "minigrad.ops.fast.adaptive_pool"
+TRANSPOSED = "minigrad.ops.conv_transpose"
 ONE_PASS = "minigrad.ops.conv_pool"
-WINDOW_LOOPS = "minigrad.ops.window_loops"
+WINDOW_LOOPS = "minigrad.ops.fast.window_loops"
 INTERPOLATE, GROUPS, DIFFERENCE = "minigrad.ops.interpolate", "minigrad.ops.group_norm", "central difference"
 
 BUGS = [
-    Bug("a last window begins behind the image", POOL, "if last * step >= n + p:", "if False:",
+    Bug("a last window begins behind the image", TAPS,
+        "min(-(-(n + 2 * p - extent) // step), (n + p - 1) // step)", "-(-(n + 2 * p - extent) // step)",
         pools_are_their_definitions, "shapes|Mismatch"),
     Bug("a maximum starts from 0", WINDOW_LOOPS, "y[n, i] = -np.inf", "y[n, i] = 0",
         pools_are_their_definitions, "Mismatched elements"),
-    Bug("zeros stand around the readable image for a maximum", POOL,
-        "xp, shape, padded = array_module(x), x.shape, bordered(x, geometry, lowest(x))",
-        "xp, shape, padded = array_module(x), x.shape, bordered(x, geometry)",
+    Bug("zeros stand around the readable image for a maximum", POOL, "border=lowest(x)", "border=0",
         maxima_by_loops_are_the_readable_ones, "the value"),
-    Bug("padding counts although it should not", POOL, "padding if count_include_pad else 0",
+    Bug("padding counts although it should not", FAST_POOL, "padding if count_include_pad else 0",
         "padding", pools_are_their_definitions, "Mismatched elements"),
-    Bug("what is behind the padding counts in a mean", POOL,
-        "xp.minimum(stop, n + border) - xp.maximum(first, -border)", "stop - xp.maximum(first, -border)",
+    Bug("padding counts in a readable mean although it should not", POOL, "if count_include_pad:", "if True:",
+        readable_pools_are_their_definitions, "Mismatched elements"),
+    Bug("what is behind the padding counts in a mean", FAST_POOL,
+        "np.minimum(stop, n + border) - np.maximum(first, -border)", "stop - np.maximum(first, -border)",
         pools_are_their_definitions, "Mismatched elements"),
     Bug("what is behind the padding counts in a readable mean", POOL,
         "not any(geometry.extra) and (count_include_pad or not any(geometry.padding))",
         "count_include_pad or not any(geometry.padding)",
         means_by_loops_are_the_readable_ones, "the value"),
-    Bug("the readable gradient of a tile is not divided", POOL, "share = (g / (kh * kw))[", "share = g[",
+    Bug("the gradient of a tile is not divided", FAST_POOL, "share = (g / (kh * kw))[", "share = g[",
         means_by_loops_are_the_readable_ones, "gradient 0"),
-    Bug("readable means that overlap overwrite one another's gradient", POOL,
-        "for place in places:\n            d[place] += share",
-        "for place in places:\n            d[place] = share",
-        means_by_loops_are_the_readable_ones, "gradient 0"),
-    Bug("readable maxima that overlap overwrite one another's gradient", POOL,
-        "strict=True):\n            d[place] += share", "strict=True):\n            d[place] = share",
+    Bug("readable windows that overlap overwrite one another's gradient", TAPS,
+        "padded[place] += part", "padded[place] = part",
         maxima_by_loops_are_the_readable_ones, "gradient 0"),
-    Bug("the last of equal elements is the largest", POOL, "larger = (x[place] > largest)",
-        "larger = (x[place] >= largest)", maxima_by_loops_are_the_readable_ones, "gradient 0"),
+    Bug("a readable window gives NaN's gradient away", POOL, "first | xp.isnan(value)", "first",
+        maxima_by_loops_are_the_readable_ones, "gradient 0"),
+    Bug("the last of equal elements is the largest", POOL, " & (winner == -1)", "",
+        maxima_by_loops_are_the_readable_ones, "gradient 0"),
     Bug("loops give a tie to the last pixel", WINDOW_LOOPS, "(value > top) |", "(value >= top) |",
         maxima_by_loops_are_the_readable_ones, "gradient 0"),
     Bug("loops overlook NaN", WINDOW_LOOPS, " | (value != value)", "",
@@ -296,13 +307,14 @@ BUGS = [
     Bug("adaptive windows are rounded down at both ends", ADAPTIVE, "-(-(i + 1) * n // count)",
         "(i + 1) * n // count", adaptive_pools_are_their_definitions, "Mismatched elements"),
     Bug("the first largest is sought down the columns", ADAPTIVE,
-        "narrow, to_columns = pool(nhwc(x), 2, columns)\n    y, to_rows = pool(narrow, 1, rows)",
-        "narrow, to_columns = pool(nhwc(x), 1, rows)\n    y, to_rows = pool(narrow, 2, columns)",
+        "nhwc(x), 2, columns)\n    y, to_rows = in_each_window(pool, narrow, 1, rows)",
+        "nhwc(x), 1, rows)\n    y, to_rows = in_each_window(pool, narrow, 2, columns)",
         maxima_by_loops_are_the_readable_ones, "gradient 0"),
-    Bug("adaptive windows have the taps of the last one", ADAPTIVE, "down[:, 2].max(), across[:, 2].max()",
-        "down[-1, 2], across[0, 2]", adaptive_pools_are_their_definitions, "Mismatched elements"),
+    Bug("adaptive windows have the taps of the last one", FAST_ADAPTIVE,
+        "down[:, 2].max(), across[:, 2].max()", "down[-1, 2], across[0, 2]",
+        adaptive_pools_are_their_definitions, "Mismatched elements"),
     Bug("windows that overlap overwrite one another's gradient", ADAPTIVE,
-        "] += g[(*before, slice(i, i + 1))]", "] = g[(*before, slice(i, i + 1))]",
+        "d[window] += pullback", "d[window] = pullback",
         means_by_loops_are_the_readable_ones, "gradient 0"),
     Bug("output padding is forgotten", TRANSPOSED, "(n - 1) * s - 2 * p + extent + more",
         "(n - 1) * s - 2 * p + extent", transposed_convolutions_are_adjoints, "the output has"),
@@ -473,6 +485,8 @@ BUGS = [
         samples_are_normalized, DIFFERENCE),
     Bug("a border takes the gradient of a window of minus infinities", WINDOW_LOOPS, "least += not inside",
         "least = len(taps)", windows_of_minus_infinities_have_a_gradient, "for"),
-    Bug("a border takes it, on a slide", POOL, "xp.broadcast_to(xp.asarray(first), g.shape)",
-        "xp.zeros(g.shape, int)", windows_of_minus_infinities_have_a_gradient, "for"),
+    Bug("a mean of float16 is added up in float16", POOL, "@op\n@half_in_single\n", "@op\n",
+        means_of_half_precision_add_in_single, "in half precision"),
+    Bug("a border takes it, on a slide", POOL, " & is_pixel", "",
+        windows_of_minus_infinities_have_a_gradient, "for"),
 ]  # fmt: skip

@@ -22,7 +22,8 @@ from minigrad.models import Net
 from minigrad.op import OpResult, op
 from minigrad.ops.faster import faster
 from minigrad.ops.geometry import Geometry
-from minigrad.ops.pool import max_of_windows, windows
+from minigrad.ops.pool import max_of_windows
+from minigrad.ops.taps import places
 from minigrad.optim import Optimizer
 from minigrad.work import Work, forward_backward_pass
 from tests.minigrad.op_laws import channels_last, is_channels_last
@@ -180,10 +181,9 @@ def clipping(make: Callable[..., Optimizer], **settings: Any) -> Callable[[Any],
 
 
 def pooling_is_the_readable_one(pool: Callable[..., Any], x: np.ndarray, geometry: Geometry) -> None:
-    """The kernel finds the values and gradients of ``max_of_windows``, bit by bit, also of NaN."""
-    places = windows(x, geometry)
-    y, to_x = pool(to_device(x, "cupy"), places)
-    expected, expected_to_x = max_of_windows(x, geometry)
+    """The kernel finds the values and gradients of the readable form, bit by bit, also of NaN."""
+    y, to_x = pool(to_device(x, "cupy"), places(x.shape, geometry))
+    expected, expected_to_x = max_of_windows.readable(x, geometry)
     np.testing.assert_array_equal(to_host(y), expected, err_msg="the largest elements")
     g = np.arange(1.0, y.size + 1).reshape(y.shape).astype(x.dtype)
     d = to_host(to_x(to_device(g, "cupy")))

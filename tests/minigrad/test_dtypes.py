@@ -116,6 +116,8 @@ HALVES = {
     "huber_loss": (ops.huber_loss, (3000,), 1),
     "cross_entropy": (lambda x: ops.cross_entropy(x, np.arange(400) % 6), (400, 6), 0),
     "binary_cross_entropy": (ops.binary_cross_entropy_with_logits, (3000,), 1),
+    "avg_pool2d": (partial(ops.avg_pool2d, kernel=(60, 50)), (1, 3, 60, 50), 0),
+    "adaptive_avg_pool2d": (partial(ops.adaptive_avg_pool2d, output_size=(2, 3)), (1, 3, 61, 50), 0),
 }
 
 

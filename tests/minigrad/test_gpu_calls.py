@@ -15,8 +15,8 @@ from minigrad.device import to_device
 from minigrad.ops import im2col_kernels, loss_kernels
 from minigrad.ops.conv import direct
 from minigrad.ops.fast.activation_kernels import ACTIVATIONS
+from minigrad.ops.fast.pool_kernels import max_of_places
 from minigrad.ops.geometry import Geometry
-from minigrad.ops.pool_kernels import max_of_places
 from tests.bugs import in_gpu_calls
 from tests.bugs.bug import hunt
 from tests.double import ON_DOUBLE, check_on_double, needs_double

@@ -11,7 +11,6 @@ from minigrad import loops, ops
 from minigrad.device import array_module, on_gpu, to_host
 from minigrad.ops import pool
 from minigrad.ops.geometry import Geometry
-from minigrad.ops.window_loops import max_by_loops
 from minigrad.testing import on_device
 from tests.minigrad import op_laws, window_laws
 
@@ -26,12 +25,6 @@ def tilings(draw):
     return on_device(x.astype(draw(st.sampled_from("fd")))), Geometry(kernel, kernel, (0, 0), (1, 1))
 
 
-def largest(x, geometry):
-    if loops.can_take(x):
-        return max_by_loops(x, lambda: pool.tables_and_taps(geometry, *x.shape[1:3]))
-    return (pool.max_on_gpu if on_gpu(x) else pool.max_of_windows)(x, geometry)
-
-
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
@@ -44,8 +37,8 @@ def test_pooling_is_pooling_of_windows(drawn, stride, data):
         geometry = geometry._replace(stride=stride, padding=padding, extra=extra)
     if data.draw(st.booleans()) and x.size:
         x.reshape(-1)[:: max(x.size // 3, 1)] = data.draw(st.sampled_from([np.nan, np.inf, -np.inf]))
-    y, to_x = largest(x, geometry)
-    expected, slow = pool.max_of_windows(x, geometry)
+    y, to_x = pool.max_of_windows(x, geometry)
+    expected, slow = pool.max_of_windows.readable(x, geometry)
     g = np.random.default_rng(0).integers(1, 50, y.shape).astype(to_host(x).dtype)  # exact sums
     assert np.array_equal(to_host(y), to_host(expected), equal_nan=True)
     assert np.array_equal(to_host(to_x(on_device(g))), to_host(slow(on_device(g))))
@@ -56,7 +49,7 @@ def test_pooling_of_windows_whose_taps_have_no_numbers_of_a_byte(seed, kernel, s
     shape = (1, kernel[0] + 4, kernel[1] + 3, 2)
     x = on_device(np.random.default_rng(seed).integers(0, 300, shape).astype(dtype))
     geometry = Geometry(kernel, stride, (0, 0), (1, 1))
-    (y, to_x), (expected, slow) = largest(x, geometry), pool.max_of_windows(x, geometry)
+    (y, to_x), (expected, slow) = pool.max_of_windows(x, geometry), pool.max_of_windows.readable(x, geometry)
     g = array_module(x).ones_like(y)
     assert np.array_equal(to_host(y), to_host(expected))
     assert np.array_equal(to_host(to_x(g)), to_host(slow(g)))
@@ -71,7 +64,7 @@ def test_a_pool_holds_a_byte_for_each_maximum(op, bytes_each):
 @given(tilings(), st.integers(1, 2))
 def test_the_gradient_goes_to_the_first_largest(drawn, stride):
     x, geometry = drawn
-    for form in (pool.max_of_windows, largest):
+    for form in (pool.max_of_windows.readable, pool.max_of_windows):
         for steps in (geometry.kernel, (stride, stride)):
             y, to_x = form(x, geometry._replace(stride=steps))
             expected, host = np.zeros(x.shape), to_host(x)

@@ -1,5 +1,6 @@
 """Pools, adaptive pools, transposed convolutions, padding "same" and interpolation are their definitions."""
 
+from contextlib import nullcontext
 from functools import partial
 
 import hypothesis.strategies as st
@@ -41,9 +42,11 @@ def test_a_pool_is_its_definition(op, data):
     mean = op is ops.avg_pool2d
     sizes, settings = data.draw(poolings(mean))
     x = np.random.default_rng(0).integers(-9, 9, size=(2, 2, *sizes)).astype(float)
-    window_laws.pool_is_its_definition(op, x, mean, **settings)
-    if mean:
-        window_laws.is_the_transpose(partial(op, **settings), x)
+    for shelf in (nullcontext, window_laws.readable_pools):
+        with shelf():
+            window_laws.pool_is_its_definition(op, x, mean, **settings)
+            if mean:
+                window_laws.is_the_transpose(partial(op, **settings), x)
 
 
 def loops_are_the_readable_form(op, data, sizes, roundings):
@@ -87,7 +90,9 @@ def test_a_pool_of_signals_is_its_definition(op, data):
 def test_an_adaptive_pool_is_its_definition(op, sizes, size, last):
     x = np.random.default_rng(0).integers(-3, 4, (2, 2, *sizes)).astype(float)  # with ties
     x[:, :, -1, -1] = last
-    window_laws.adaptive_pool_is_its_definition(op, x, size, op is ops.adaptive_avg_pool2d)
+    for shelf in (nullcontext, window_laws.readable_pools):
+        with shelf():
+            window_laws.adaptive_pool_is_its_definition(op, x, size, op is ops.adaptive_avg_pool2d)
 
 
 @given(value=st.sampled_from([np.nan, np.inf]), size=two(1, 4))

@@ -5,6 +5,6 @@ variable MINIGRAD_OPS=readable none of them is imported.
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
 
-from . import activation, elementwise, layer_norm
+from . import activation, adaptive_pool, elementwise, layer_norm, pool
 
-__all__ = ["activation", "elementwise", "layer_norm"]
+__all__ = ["activation", "adaptive_pool", "elementwise", "layer_norm", "pool"]

@@ -1,4 +1,4 @@
-"""Max-pooling on a GPU as one kernel each way; ``pool.max_of_windows`` is the readable form.
+"""Max-pooling on a GPU as one kernel each way.
 
 Lecture section: GPU against CPU. Lesson: 04_gpu.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..device import Array, array_module, elementwise_kernel
+from ...device import Array, array_module, elementwise_kernel
 
 MOST_PLACES = 16  # arrays that one kernel takes; CUDA passes 4 KB of arguments
 

@@ -3,7 +3,7 @@
 The windows of an axis are a table, (count, 3): the first pixel of each, the one behind its last, and what a
 sum is divided by. A window may begin before the image, and ends with it: no copy of the image gets a border.
 Pools and adaptive pools differ only in their tables.
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``pool.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/pool.py``.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import loops
-from ..device import Array
+from ... import loops
+from ...device import Array
+from ..pool import Pooled
 
-Pooled = tuple[Array, Callable[[Array], Array]]
 Tables = Callable[[], tuple[Any, ...]]  # called again by backward, so that no tape holds what is cached
 
 
