@@ -5,6 +5,7 @@ Each law takes the thing under test. They run where ``cupy`` is the double: see 
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from minigrad.data import Batch
 from minigrad.device import Array, to_device, to_host
 from minigrad.models import Net
 from minigrad.op import OpResult, op
+from minigrad.ops.faster import faster
 from minigrad.ops.geometry import Geometry
 from minigrad.ops.pool import max_of_windows, windows
 from minigrad.optim import Optimizer
@@ -265,6 +267,11 @@ def cross_entropy_is_the_readable_one(
     eps = 8 * len(logits) * np.finfo(logits.dtype).eps
     np.testing.assert_allclose(to_host(value), expected, rtol=eps, atol=eps, err_msg="the loss")
     np.testing.assert_allclose(to_host(d), expected_gradient(g), rtol=eps, atol=eps, err_msg="the gradient")
+
+
+def function_of_arrays(op: Callable[..., Any]) -> Callable[..., OpResult]:
+    """What ``op`` lifts to tensors, with the faster forms."""
+    return inspect.unwrap(op, stop=lambda function: isinstance(function, faster))
 
 
 def a_function_is_few_kernels(most: int, function: Callable[..., OpResult], *arrays: np.ndarray) -> None:
