@@ -19,8 +19,6 @@ from .labels import LabelSettings
 from .reduction import pair, reduced
 from .softmax import log_probabilities
 
-LabelLoss = tuple[Array, tuple[Pullback, Pullback | None]]
-
 
 @op
 @half_in_single
@@ -87,7 +85,9 @@ def class_scores(loss: str, x: Array) -> Array:
     return floating(x)
 
 
-def label_loss(log_p: Array, labels: Array, settings: LabelSettings) -> LabelLoss:
+def label_loss(
+    log_p: Array, labels: Array, settings: LabelSettings
+) -> tuple[Array, tuple[Pullback, Pullback | None]]:
     """-sum(t log p) over the classes, where t has the target probabilities, times the weights of classes."""
     xp, classes, smoothing = array_module(log_p), log_p.shape[1], settings.label_smoothing
     if not 0 <= smoothing <= 1:
@@ -106,7 +106,9 @@ def label_loss(log_p: Array, labels: Array, settings: LabelSettings) -> LabelLos
     def factor(g: Array) -> Array:
         return scale(g)[:, None] if settings.reduction == "none" else scale(g)
 
-    to_labels = lambda g: weights * log_p * ((smoothing - 1) * factor(g))  # noqa: E731
+    def to_labels(g: Array) -> Array:
+        return weights * log_p * ((smoothing - 1) * factor(g))
+
     return value, (lambda g: -t * factor(g), to_labels if is_soft else None)
 
 

@@ -460,7 +460,7 @@ BUGS = [
     Bug("a logarithm's slope is not that of its row", SOFTMAX, "exp(y) * g.sum(axis=axes, keepdims=True)",
         "exp(y) * g", rows_have_the_gradients_of_their_readable_forms, "gradient 0"),
     Bug("a large logit swallows the loss", LABELLED,
-        "(np.log(total) - shifted[own])", "(np.log(total) + x.max(axis=1) - x[own])",
+        "np.log(total) - shifted[own]", "np.log(total) + x.max(axis=1) - x[own]",
         large_logits_swallow_no_loss, "cross_entropy: .* for"),
     Bug("a large logit stays in its logarithm", SOFTMAX_LOOPS, "y[i, j] = x[i, j] - shift",
         "y[i, j] = x[i, j]", large_logits_swallow_no_loss, "log_softmax: .* for"),

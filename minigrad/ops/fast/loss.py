@@ -25,7 +25,7 @@ from . import loss_kernels
 
 
 @form_of(cross_entropy)
-def at_labels(
+def cross_entropy_at_labels(
     logits: Array,
     labels: Array,
     *,
@@ -34,7 +34,7 @@ def at_labels(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> OpResult:
-    """Of each row or pixel the label's logit is picked out, and in the gradient changed."""
+    """The loss of a row or pixel from the logit at its label, where alone the gradient is not the softmax's."""
     shape = shape_of(logits)
     if len(shape) < 2 or 0 in shape or label_smoothing or shape_of(labels) == shape:
         return NotImplemented
@@ -48,7 +48,9 @@ def at_labels(
     p = np.exp(shifted)
     total = p.sum(axis=1)
     p /= total[:, None]
-    value, scale = reduced("cross_entropy", factors * (np.log(total) - shifted[own]), reduction, divisor)
+    value, scale = reduced(
+        "cross_entropy", weighted(factors, np.log(total) - shifted[own]), reduction, divisor
+    )
 
     def to_logits(g: np.ndarray) -> np.ndarray:
         share = factors * scale(g)
@@ -60,7 +62,7 @@ def at_labels(
 
 
 @form_of(nll_loss)
-def picked(
+def nll_at_labels(
     log_probabilities: Array,
     labels: Array,
     *,
@@ -68,14 +70,14 @@ def picked(
     ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> OpResult:
-    """The label's logarithm is picked out; all others have no gradient."""
+    """Each row or pixel takes the logarithm at its label; no other has a gradient."""
     shape = shape_of(log_probabilities)
     if on_gpu(log_probabilities) or len(shape) < 2 or 0 in shape or shape_of(labels) == shape:
         return NotImplemented
     x = floating(log_probabilities)
     settings = LabelSettings("nll_loss", weight, ignore_index, 0.0, reduction)
     own, factors, divisor = places(labels, x, settings)
-    value, scale = reduced("nll_loss", factors * -x[own], reduction, divisor)
+    value, scale = reduced("nll_loss", weighted(factors, -x[own]), reduction, divisor)
 
     def to_x(g: np.ndarray) -> np.ndarray:
         d = np.zeros(x.shape, x.dtype)
@@ -104,11 +106,16 @@ def places(
     labels = checked_labels(labels, x.shape, settings.loss)
     if settings.weight is not None:
         factors = factors * settings.class_weights(x)[labels]
-    divisor = settings.divisor(np.asarray(factors))
+    divisor = None if isinstance(factors, int) else settings.divisor(factors)
     rows, *pixels = (
         np.arange(n).reshape(-1, *[1] * (labels.ndim - 1 - i)) for i, n in enumerate(labels.shape)
     )
     return (rows, labels, *pixels), factors, divisor
+
+
+def weighted(factors: Array | int, losses: np.ndarray) -> np.ndarray:
+    """factors * losses, which is 0 where a factor is, also of a loss that is infinite or NaN."""
+    return losses if isinstance(factors, int) else factors * np.where(factors == 0, 0, losses)
 
 
 @form_of(binary_cross_entropy_with_logits)
