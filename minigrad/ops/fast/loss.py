@@ -34,7 +34,7 @@ def cross_entropy_at_labels(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> OpResult:
-    """The loss of a row or pixel from the logit at its label, where alone the gradient is not the softmax's."""
+    """The loss of a row or pixel from its label's logit, where alone the gradient is not the softmax's."""
     shape = shape_of(logits)
     if len(shape) < 2 or 0 in shape or label_smoothing or shape_of(labels) == shape:
         return NotImplemented
