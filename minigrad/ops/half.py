@@ -16,6 +16,7 @@ import numpy as np
 
 from ..op import OpResult, Pullback
 from ..tape import once
+from .elementwise import is_floating
 
 P = ParamSpec("P")
 
@@ -32,22 +33,23 @@ def half_in_single(function: Callable[P, OpResult]) -> Callable[P, OpResult]:
         if not is_half(x):
             return compute(x, *others, **settings)
         arrays = x, *others
-        floats = [is_half(a) or hasattr(a, "dtype") and a.dtype.kind == "f" for a in arrays]
-        singles = [a.astype(np.float32) if f else a for a, f in zip(arrays, floats, strict=True)]
-        value, pullbacks = compute(*singles, **settings)
-        single = once(lambda g: g.astype(np.float32, copy=False))  # one array for all pullbacks
+        value, pullbacks = compute(*map(in_single, arrays), **settings)
+        single = once(in_single)  # one array for all pullbacks
 
-        def rounded(pullback: Pullback, dtype: Any) -> Pullback:
-            return wraps(pullback)(lambda g: pullback(single(g)).astype(dtype, copy=False))
+        def rounded(pullback: Pullback | None, a: Any) -> Pullback | None:
+            if pullback is None or not is_floating(a):
+                return pullback
+            return wraps(pullback)(lambda g: pullback(single(g)).astype(a.dtype, copy=False))
 
-        to_inputs = [
-            rounded(pullback, a.dtype) if f and pullback is not None else pullback
-            for pullback, a, f in zip(pullbacks, arrays, floats, strict=False)
-        ]
-        all_half = all(map(is_half, (a for a, f in zip(arrays, floats, strict=True) if f)))
-        return value.astype(np.float16) if all_half else value, tuple(to_inputs)
+        all_half = all(is_half(a) for a in arrays if is_floating(a))
+        return value.astype(np.float16) if all_half else value, tuple(map(rounded, pullbacks, arrays))
 
     return cast("Callable[P, OpResult]", computed)
+
+
+def in_single(x: Any) -> Any:
+    """x as float32 if it is an array of floats."""
+    return x.astype(np.float32, copy=False) if is_floating(x) else x
 
 
 def is_half(x: Any) -> bool:

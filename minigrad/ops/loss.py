@@ -5,26 +5,24 @@ So a share of a batch weighs in by its size. Lecture section: gradient descent. 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from ..device import Array, array_module, on_gpu
-from ..op import OpResult, op, shape_of
+from ..device import Array, array_module
+from ..op import OpResult, Pullback, op, shape_of
 from ..tensor import Tensor
-from . import loss_kernels
 from .elementwise import alike, floating, logistic
-from .fast.elementwise_kernels import fits
+from .faster import faster
 from .half import half_in_single
-from .label_loss import LabelOptions, labelled_cross_entropy, negative_log_likelihood, soft_cross_entropy
-from .labels import check_kind, checked_labels
-from .reduction import REDUCTIONS, check_reduction, reduced
-from .regression_loss import check_one_shape
+from .labels import LabelSettings
+from .reduction import pair, reduced
+from .softmax import log_probabilities
 
 
 @op
 @half_in_single
+@faster
 def cross_entropy(
     logits: Array,
     labels: Array,
@@ -48,38 +46,20 @@ def cross_entropy(
     weights parts by their samples: there the sum, and the mean with ``weight`` or ``ignore_index``, raise
     ValueError, and ``nn.CrossEntropyLoss`` is right.
     """
-    shape, logits = shape_of(logits), floating(logits)
-    plain = weight is None and ignore_index is None and not label_smoothing and reduction == "mean"
-    if not plain or len(shape) > 2 or shape_of(labels) == shape != ():
-        options = LabelOptions("cross_entropy", weight, ignore_index, label_smoothing, reduction)
-        soft = len(shape) > 1 and shape_of(labels) == shape and labels.dtype.kind == "f"
-        return (soft_cross_entropy if soft else labelled_cross_entropy)(logits, labels, options)
-    xp = array_module(logits)
-    if on_gpu(labels):
-        check_kind(labels, shape_of(logits))
-    else:
-        labels = xp.asarray(checked_labels(np.asarray(labels), shape_of(logits)))
-    n, classes = logits.shape
-    if not n:
-        return xp.zeros((), logits.dtype), (lambda g: xp.zeros((0, classes), g.dtype), None)
-    if classes and fits(logits):
-        return loss_kernels.cross_entropy(logits, labels)
-    rows = xp.arange(n)
-    shifted = logits - logits.max(axis=1, keepdims=True)  # a large common part would swallow the loss
-    p = xp.exp(shifted)
-    total = p.sum(axis=1, keepdims=True)
-    p /= total
+    settings = LabelSettings("cross_entropy", weight, ignore_index, label_smoothing, reduction)
+    log_p = log_probabilities(class_scores("cross_entropy", logits), (1,))
+    value, (to_log_p, to_labels) = label_loss(log_p, labels, settings)
 
     def to_logits(g: Array) -> Array:
-        d = p * (g / n)
-        d[rows, labels] -= g / n
-        return d
+        d = to_log_p(g)
+        return d - array_module(d).exp(log_p) * d.sum(axis=1, keepdims=True)
 
-    return (xp.log(total[:, 0]) - shifted[rows, labels]).sum() / n, (to_logits, None)
+    return value, (to_logits, to_labels)
 
 
 @op
 @half_in_single
+@faster
 def nll_loss(
     log_probabilities: Array,
     labels: Array,
@@ -92,8 +72,44 @@ def nll_loss(
 
     Labels, settings and errors are those of ``cross_entropy``.
     """
-    options = LabelOptions("nll_loss", weight, ignore_index, 0.0, reduction)
-    return negative_log_likelihood(floating(log_probabilities), labels, options)
+    settings = LabelSettings("nll_loss", weight, ignore_index, 0.0, reduction)
+    return label_loss(class_scores("nll_loss", log_probabilities), labels, settings)
+
+
+def class_scores(loss: str, x: Array) -> Array:
+    """x (N, classes, ...) as floats; raises ValueError for one sample alone."""
+    if len(shape_of(x)) < 2:
+        raise ValueError(
+            f"{loss} takes logits (N, classes, ...), got {shape_of(x)}; x[None] adds the axis of samples"
+        )
+    return floating(x)
+
+
+def label_loss(
+    log_p: Array, labels: Array, settings: LabelSettings
+) -> tuple[Array, tuple[Pullback, Pullback | None]]:
+    """-sum(t log p) over the classes, where t has the target probabilities, times the weights of classes."""
+    xp, classes, smoothing = array_module(log_p), log_p.shape[1], settings.label_smoothing
+    if not 0 <= smoothing <= 1:
+        raise ValueError(f"label_smoothing must lie between 0 and 1, got {smoothing}")
+    weights = settings.class_weights(log_p).reshape(-1, *[1] * (log_p.ndim - 2))
+    is_soft = shape_of(labels) == log_p.shape and labels.dtype.kind == "f"
+    if is_soft and settings.ignore_index is not None:
+        raise ValueError("ignore_index is a label, and soft labels have none; leave it out")
+    t = labels.astype(log_p.dtype) if is_soft else settings.one_hot(labels, log_p)
+    counts = 1 if is_soft else t.sum(axis=1, keepdims=True)  # 0 where a label is ignored
+    divisor = None if is_soft else settings.divisor(weights * t)
+    t = weights * ((1 - smoothing) * t + smoothing / max(classes, 1) * counts)
+    each = (t * xp.where(t == 0, 0, -log_p)).sum(axis=1)  # 0 log 0 is 0
+    value, scale = reduced(settings.loss, each, settings.reduction, divisor)
+
+    def factor(g: Array) -> Array:
+        return scale(g)[:, None] if settings.reduction == "none" else scale(g)
+
+    def to_labels(g: Array) -> Array:
+        return weights * log_p * ((smoothing - 1) * factor(g))
+
+    return value, (lambda g: -t * factor(g), to_labels if is_soft else None)
 
 
 @op
@@ -107,29 +123,24 @@ def kl_div(
     samples, which is the Kullback-Leibler divergence; "sum" and "none" are the other reductions. Raises
     ValueError for shapes that differ.
     """
-    xp, shape = array_module(log_probabilities), check_one_shape("kl_div", log_probabilities, targets)
-    check_reduction("kl_div", reduction, (*REDUCTIONS, "batchmean"))
-    log_probabilities, targets = alike(log_probabilities, targets)
-    if log_target:
-        logs, t = targets, xp.exp(targets)
-    else:
-        logs, t = xp.log(targets + (targets == 0)), targets  # 0 log 1 is 0
-    difference = logs - log_probabilities
-    count = shape[0] if reduction == "batchmean" and shape else math.prod(shape)
-    value, scale = reduced(t * difference, reduction, max(count, 1))
+    xp, (log_p, targets) = array_module(log_probabilities), pair("kl_div", log_probabilities, targets)
+    t = xp.exp(targets) if log_target else targets
+    with np.errstate(divide="ignore"):
+        difference = (targets if log_target else xp.log(t)) - log_p
+    samples = log_p.dtype.type(max(len(log_p), 1)) if reduction == "batchmean" and log_p.ndim else None
+    each = t * xp.where(t == 0, 0, difference)
+    value, scale = reduced("kl_div", each, reduction, samples, "batchmean")
 
     def to_targets(g: Array) -> Array:
-        """Where t is 0 its slope is -inf."""
-        if log_target:
-            return scale(g) * (t * (difference + 1))
-        with np.errstate(divide="ignore"):
-            return scale(g) * (xp.log(t) + 1 - log_probabilities)
+        slope = difference + 1  # -inf where t is 0
+        return scale(g) * (t * slope if log_target else slope)
 
     return value, (lambda g: scale(g) * -t, to_targets)
 
 
 @op
 @half_in_single
+@faster
 def binary_cross_entropy_with_logits(
     logits: Array, targets: Array, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
 ) -> OpResult:
@@ -139,56 +150,28 @@ def binary_cross_entropy_with_logits(
     The mean divides by the number of elements, as in PyTorch. Raises ValueError for shapes that differ, and
     for another reduction than "mean", "sum" and "none".
     """
-    xp = array_module(logits)
     if shape_of(logits) != shape_of(targets):
         raise ValueError(
             f"binary_cross_entropy_with_logits takes logits and targets of one shape, got {shape_of(logits)} "
             f"and {shape_of(targets)}; one-hot encode integer labels, or repeat a number with np.full_like"
         )
-    logits, targets = alike(logits, targets)
-    if weight is not None or pos_weight is not None or reduction != "mean":
-        return weighted_logistic_loss(logits, targets, weight, pos_weight, reduction)
-    if fits(logits, targets):
-        return loss_kernels.binary_cross_entropy_with_logits(logits, targets)
-    n = max(math.prod(shape_of(logits)), 1)
-    # log(1 + e^z) - t z, with the exponential always of a negative number
-    each = logits * (xp.greater(logits, 0) - targets) + xp.log1p(xp.exp(-xp.abs(logits)))
-
-    def to_logits(g: Array) -> Array:
-        d = logistic(logits)
-        d -= targets
-        d *= g / n
-        return d
-
-    return xp.sum(each) / each.dtype.type(n), (to_logits, lambda g: logits * (g * -1 / n))
-
-
-def weighted_logistic_loss(x: Array, t: Array, weight: Any, pos_weight: Any, reduction: str) -> OpResult:
-    """``binary_cross_entropy_with_logits`` with its settings."""
-    xp = array_module(x)
-    check_reduction("binary_cross_entropy_with_logits", reduction)
+    xp, (x, t) = array_module(logits), alike(logits, targets)
     both, positive = factor_like("weight", weight, x), factor_like("pos_weight", pos_weight, x)
-    terms = None if positive is None else 1 + (positive - 1) * t  # pos_weight t + 1 - t
-    softplus = xp.log1p(xp.exp(-xp.abs(x))) - xp.minimum(x, 0)  # -log p
-    each = (1 - t) * x + (softplus if terms is None else terms * softplus)
-    value, scale = reduced(each if both is None else both * each, reduction, max(x.size, 1))
+    tail = xp.log1p(xp.exp(-xp.abs(x)))
+    of_ones, of_zeros = tail - xp.minimum(x, 0), tail + xp.maximum(x, 0)  # -log p and -log(1 - p)
+    each = both * (positive * t * of_ones + (1 - t) * of_zeros)
+    value, scale = reduced("binary_cross_entropy_with_logits", each, reduction)
 
     def to_logits(g: Array) -> Array:
-        d = logistic(x) - t if terms is None else 1 - t - terms * logistic(-x)
-        d *= scale(g) if both is None else scale(g) * both
-        return d
+        return scale(g) * both * ((1 - t) * logistic(x) - positive * t * logistic(-x))
 
-    def to_targets(g: Array) -> Array:
-        d = -x if positive is None else (positive - 1) * softplus - x
-        return d * (scale(g) if both is None else scale(g) * both)
-
-    return value, (to_logits, to_targets)
+    return value, (to_logits, lambda g: scale(g) * both * (positive * of_ones - of_zeros))
 
 
-def factor_like(name: str, factor: Any, x: Array) -> Array | None:
-    """``factor`` as an array beside x, in its dtype; raises ValueError unless it broadcasts to x."""
+def factor_like(name: str, factor: Any, x: Array) -> Array | int:
+    """``factor`` as an array beside x, in its dtype; None is 1. Raises ValueError unless it broadcasts."""
     if factor is None:
-        return None
+        return 1
     array = array_module(x).asarray(Tensor(factor).data, dtype=x.dtype)
     if array.ndim > x.ndim or any(
         n not in (1, m) for n, m in zip(array.shape[::-1], x.shape[::-1], strict=False)

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from ..device import Array, array_module
-from ..op import OpResult, op
+from ..op import OpResult, Pullback, op
 from ..sums import axis_sums
 from ..tensor import Axis
 from .axes import axes_of
 from .elementwise import floating, masked
+from .faster import faster
 from .half import half_in_single
 from .scan import products_before, scan
 
@@ -30,6 +30,7 @@ def sum(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
 
 
 @op
+@half_in_single
 def mean(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The mean over ``axis`` (all axes when None)."""
     axes = axes_of(axis, x.ndim)
@@ -39,8 +40,7 @@ def mean(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
 
 def average(x: Array, axes: tuple[int, ...]) -> Array:
     """The mean over ``axes``."""
-    if array_module(x) is not np or not x.size or x.dtype.char not in "fd":
-        return x.mean(axis=axes)  # float16 is averaged in float32
+    x = floating(x)
     return axis_sums(x, axes) / x.dtype.type(count(x, axes))
 
 
@@ -60,24 +60,30 @@ def min(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     return y, (share_of_extremum(x, y, axes),)
 
 
+def share_of_extremum(x: Array, y: Array, axes: tuple[int, ...]) -> Pullback:
+    """The pullback of the extremum y of x over ``axes``."""
+    spread, reduced = spreader(x, axes), keepdims_shape(x.shape, axes)
+
+    def to_x(g: Array) -> Array:
+        hit = is_extremum(x, y.reshape(reduced))
+        return masked(spread(g / hit.sum(axis=axes).reshape(g.shape).astype(x.dtype)), hit)
+
+    return to_x
+
+
+@faster
+def is_extremum(x: Array, extremum: Array) -> Array:
+    """Where x is the extremum, which is NaN if an element is."""
+    return (x == extremum) | array_module(x).isnan(x)
+
+
 @op
+@faster
 def prod(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The product over ``axis`` (all axes when None), 1 of no elements; each has the others as its slope."""
     axes = axes_of(axis, x.ndim)
-    spread, y = spreader(x, axes), x.prod(axis=axes, keepdims=keepdims)
-
-    def to_x(g: Array) -> Array:
-        if array_module(g) is np and is_divisible(y):
-            return spread(g * y) / x
-        return spread(g) * products_of_others(x, axes)
-
-    return y, (to_x,)
-
-
-def is_divisible(y: Array) -> bool:
-    """Whether products have all their digits, so that one factor less is a quotient."""
-    size, info = np.abs(y), np.finfo(y.dtype)
-    return bool(((size >= info.tiny) & (size <= info.max)).all())
+    spread = spreader(x, axes)
+    return x.prod(axis=axes, keepdims=keepdims), (lambda g: spread(g) * products_of_others(x, axes),)
 
 
 def products_of_others(x: Array, axes: tuple[int, ...]) -> Array:
@@ -98,36 +104,33 @@ def var(x: Array, *, axis: Axis = None, keepdims: bool = False, ddof: float = 0)
 
     PyTorch's default is ``ddof=1``. Where ``ddof`` leaves nothing of the count, it is NaN or infinite.
     """
-    axes = axes_of(axis, x.ndim)
-    value, centred, n = variance(x, axes, keepdims, ddof)
-    spread, factor = spreader(x, axes), 2 / n if n else math.inf
-    return value, (lambda g: spread(g * factor) * centred,)
+    value, to_x = variance(x, axes_of(axis, x.ndim), keepdims, ddof)
+    return value, (to_x,)
 
 
 @op
 @half_in_single
 def std(x: Array, *, axis: Axis = None, keepdims: bool = False, ddof: float = 0) -> OpResult:
     """The standard deviation, the square root of ``var``; where it is 0, so is its gradient."""
-    axes = axes_of(axis, x.ndim)
-    value, centred, n = variance(x, axes, keepdims, ddof)
-    xp, spread = array_module(x), spreader(x, axes)
-    y = xp.sqrt(value)
-    return y, (lambda g: spread(g / (xp.where(y == 0, np.inf, y) * n)) * centred,)
+    value, to_x = variance(x, axes_of(axis, x.ndim), keepdims, ddof)
+    xp, y = array_module(x), array_module(x).sqrt(value)
+    return y, (lambda g: to_x(g / xp.where(y == 0, np.inf, 2 * y)),)
 
 
-def variance(x: Array, axes: tuple[int, ...], keepdims: bool, ddof: float) -> tuple[Array, Array, float]:
-    """The variance, the deviations from the mean, and the number that the sum of their squares is over."""
+def variance(x: Array, axes: tuple[int, ...], keepdims: bool, ddof: float) -> tuple[Array, Pullback]:
+    """The variance over ``axes``, and its pullback."""
     reduced = keepdims_shape(x.shape, axes)
     centred = floating(x) - average(x, axes).reshape(reduced)
     centred -= average(centred, axes).reshape(reduced)  # what rounding left of a mean far from 0
     n, squares = builtins.max(count(x, axes) - ddof, 0), axis_sums(centred * centred, axes)
     with np.errstate(divide="ignore", invalid="ignore"):  # over 0
         value = squares / centred.dtype.type(n)
-        return value.reshape(reduced) if keepdims else value, centred, n
+    spread, factor = spreader(x, axes), 2 / n if n else math.inf
+    return value.reshape(reduced) if keepdims else value, lambda g: spread(g * factor) * centred
 
 
-def spreader(x: Array, axes: tuple[int, ...]) -> Callable[[Array], Array]:
-    """g of the reduced shape -> a view of it in ``x``'s shape."""
+def spreader(x: Array, axes: tuple[int, ...]) -> Pullback:
+    """g of the reduced shape -> a view of it in the shape of ``x``."""
     shape, dtype, reduced = x.shape, x.dtype, keepdims_shape(x.shape, axes)
 
     def spread(g: Array) -> Array:
@@ -135,20 +138,6 @@ def spreader(x: Array, axes: tuple[int, ...]) -> Callable[[Array], Array]:
         return xp.broadcast_to(xp.asarray(g, dtype=dtype).reshape(reduced), shape)
 
     return spread
-
-
-def share_of_extremum(x: Array, y: Array, axes: tuple[int, ...]) -> Callable[[Array], Array]:
-    spread, reduced = spreader(x, axes), keepdims_shape(x.shape, axes)
-
-    def to_x(g: Array) -> Array:
-        xp = array_module(x)
-        extremum = y.reshape(reduced)
-        hit = x == extremum
-        if xp is not np or xp.isnan(extremum).any():  # the host does not wait for a GPU's answer
-            hit |= xp.isnan(x)
-        return masked(spread(g / hit.sum(axis=axes).reshape(g.shape).astype(x.dtype)), hit)
-
-    return to_x
 
 
 def keepdims_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What a loss makes of the losses of its elements: their mean, their sum, or nothing.
+"""What the losses share: pairs of arrays, and the mean or the sum over the losses of elements.
 
 Lecture section: gradient descent. Lesson: 01_gradient_descent, by ``loss.py``.
 """
@@ -12,28 +12,36 @@ import numpy as np
 from ..device import Array, array_module
 from ..forward_pass import check_whole_batch
 from ..lookup import check_choice
-
-REDUCTIONS = ("mean", "sum", "none")
-
-
-def check_reduction(loss: str, reduction: str, names: tuple[str, ...] = REDUCTIONS) -> None:
-    """Raise ValueError for an unknown ``reduction``, and for the sum over a part of a batch."""
-    check_choice("reduction", reduction, names)
-    if reduction == "sum":
-        check_whole_batch(f'{loss} with reduction="sum"')
+from ..op import shape_of
+from .elementwise import alike
 
 
-def reduced(each: Array, reduction: str, count: int | Array) -> tuple[Array, Callable[[Array], Array]]:
-    """The value of a loss, from those of its elements, and g -> the factor of their gradients.
+def pair(loss: str, x: Array, y: Array) -> tuple[Array, Array]:
+    """x and y as floats of one dtype; raises ValueError where their shapes differ."""
+    if shape_of(x) != shape_of(y):
+        raise ValueError(
+            f"{loss} compares arrays of one shape, got {shape_of(x)} and {shape_of(y)}; reshape one of them"
+        )
+    return alike(x, y)
 
-    All reductions but "sum" and "none" divide the sum by ``count``: 0 / 0 is NaN, with the gradient 0.
+
+def reduced(
+    loss: str, each: Array, reduction: str, divisor: Array | None = None, *others: str
+) -> tuple[Array, Callable[[Array], Array]]:
+    """The value of a loss, from the losses of its elements, and g -> the factor of their gradients.
+
+    A mean, and ``others`` by their name, divides the sum by ``divisor``, by default the number of elements.
+    A divisor of 0 makes it NaN, with the gradient 0. Raises ValueError for an unknown ``reduction``, and for
+    the sum over a part of a batch.
     """
+    check_choice("reduction", reduction, ("mean", "sum", "none", *others))
     if reduction == "none":
         return each, lambda g: g
     xp = array_module(each)
     total = xp.sum(each)
     if reduction == "sum":
+        check_whole_batch(f'{loss} with reduction="sum"')
         return total, lambda g: g
-    divisor = count if isinstance(count, int) else xp.where(count == 0, 1, count)
+    divisor = each.dtype.type(max(each.size, 1)) if divisor is None else divisor
     with np.errstate(invalid="ignore"):
-        return total / (each.dtype.type(count) if isinstance(count, int) else count), lambda g: g / divisor
+        return total / divisor, lambda g: g / (divisor + (divisor == 0))

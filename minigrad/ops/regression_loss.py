@@ -5,18 +5,11 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from __future__ import annotations
 
-import math
-from functools import partial
-
-import numpy as np
-
-from .. import loops
 from ..device import Array, array_module
-from ..op import OpResult, op, shape_of
-from .elementwise import alike
-from .fast.elementwise_loops import of_elements
+from ..op import OpResult, op
+from .faster import faster
 from .half import half_in_single
-from .reduction import check_reduction, reduced
+from .reduction import pair, reduced
 
 
 @op
@@ -29,16 +22,9 @@ def mse(x: Array, y: Array, *, reduction: str = "mean") -> OpResult:
     differ, for an unknown reduction, and for the sum where a backend has split the batch; so do the losses
     below.
     """
-    shape = check_one_shape("mse", x, y)
-    x, y = alike(x, y)
-    d, n = x - y, max(math.prod(shape), 1)
-    if reduction == "mean":
-        return array_module(d).sum(d * d) / d.dtype.type(n), (
-            lambda g: d * (g * 2 / n),
-            lambda g: d * (g * -2 / n),
-        )
-    check_reduction("mse", reduction)
-    value, scale = reduced(d * d, reduction, n)
+    x, y = pair("mse", x, y)
+    d = x - y
+    value, scale = reduced("mse", d * d, reduction)
     return value, (lambda g: d * (scale(g) * 2), lambda g: d * (scale(g) * -2))
 
 
@@ -46,12 +32,9 @@ def mse(x: Array, y: Array, *, reduction: str = "mean") -> OpResult:
 @half_in_single
 def l1_loss(x: Array, y: Array, *, reduction: str = "mean") -> OpResult:
     """The mean of |x - y| over all elements, with gradient 0 where they are equal."""
-    shape = check_one_shape("l1_loss", x, y)
-    check_reduction("l1_loss", reduction)
-    x, y = alike(x, y)
+    xp, (x, y) = array_module(x), pair("l1_loss", x, y)
     d = x - y
-    xp = array_module(d)
-    value, scale = reduced(xp.abs(d), reduction, max(math.prod(shape), 1))
+    value, scale = reduced("l1_loss", xp.abs(d), reduction)
     return value, (lambda g: xp.sign(d) * scale(g), lambda g: xp.sign(d) * -scale(g))
 
 
@@ -79,41 +62,11 @@ def smooth_l1_loss(x: Array, y: Array, *, beta: float = 1.0, reduction: str = "m
     return clipped_loss("smooth_l1_loss", x, y, 1 / float(beta), 1.0, reduction)
 
 
+@faster
 def clipped_loss(loss: str, x: Array, y: Array, steepness: float, limit: float, reduction: str) -> OpResult:
     """The loss whose slope in d = x - y is ``steepness`` d, clipped to +-``limit``."""
-    shape = check_one_shape(loss, x, y)
-    check_reduction(loss, reduction)
-    x, y = alike(x, y)
-    if loops.can_take(x, y) and reduction != "none":
-        each = np.empty(1, x.dtype)  # their sum
-        slope = of_elements(partial(write_slope, each), x, y, settings=[steepness, limit, 0.5 / steepness])
-    else:
-        d = x - y
-        slope = (d * steepness).clip(-limit, limit)
-        each = slope * (d - slope * (0.5 / steepness))
-    value, scale = reduced(each, reduction, max(math.prod(shape), 1))
+    x, y = pair(loss, x, y)
+    d = x - y
+    slope = (d * steepness).clip(-limit, limit)
+    value, scale = reduced(loss, slope * (d - slope / (2 * steepness)), reduction)
     return value, (lambda g: slope * scale(g), lambda g: slope * -scale(g))
-
-
-@loops.compiled
-def write_slope(
-    total: Array, x: Array, y: Array, steepness: float, limit: float, half: float, slope: Array
-) -> None:
-    """``half`` is 1 / (2 ``steepness``); into ``total`` comes the sum of the losses."""
-    loss = 0.0
-    for i in range(len(x)):
-        d = x[i] - y[i]
-        s = d * steepness
-        s = limit if s > limit else -limit if s < -limit else s
-        loss += s * (d - s * half)
-        slope[i] = s
-    total[0] = loss
-
-
-def check_one_shape(loss: str, x: Array, y: Array) -> tuple[int, ...]:
-    """The shape of both arrays; raises ValueError where they differ."""
-    if shape_of(x) != shape_of(y):
-        raise ValueError(
-            f"{loss} compares arrays of one shape, got {shape_of(x)} and {shape_of(y)}; reshape one of them"
-        )
-    return shape_of(x)

@@ -9,9 +9,9 @@ import numpy as np
 from minigrad import ops, optim
 from minigrad.device import array_module, to_device
 from minigrad.models import NETS
-from minigrad.ops import im2col_kernels, loss_kernels
+from minigrad.ops import im2col_kernels
 from minigrad.ops.conv import direct
-from minigrad.ops.fast import pool_kernels
+from minigrad.ops.fast import loss_kernels, pool_kernels
 from minigrad.ops.geometry import Geometry
 from tests.bugs.bug import Bug
 from tests.minigrad import gpu_laws
@@ -81,9 +81,9 @@ def cross_entropy_as_kernels_is_cross_entropy() -> None:
 
 def a_function_is_one_kernel_each_way() -> None:
     x = np.array([-1e3, -1.0, 0.0, 2.0, np.nan])
-    gpu_laws.a_function_is_few_kernels(2, gpu_laws.with_faster_forms(ops.relu), x)
-    gpu_laws.a_function_is_few_kernels(2, gpu_laws.with_faster_forms(ops.sigmoid), x)
-    logistic_loss = inspect.unwrap(ops.binary_cross_entropy_with_logits)
+    gpu_laws.a_function_is_few_kernels(2, gpu_laws.function_of_arrays(ops.relu), x)
+    gpu_laws.a_function_is_few_kernels(2, gpu_laws.function_of_arrays(ops.sigmoid), x)
+    logistic_loss = gpu_laws.function_of_arrays(ops.binary_cross_entropy_with_logits)
     gpu_laws.a_function_is_few_kernels(
         3, logistic_loss, np.array([-1e3, 0.5, 1e3]), np.array([0.0, 1.0, 0.5])
     )
@@ -120,12 +120,13 @@ def coefficients_may_be_on_the_gpu() -> None:
 # Bugs
 
 IM2COL, ELEMENTWISE = "minigrad.ops.im2col_kernels", "minigrad.ops.fast.elementwise_kernels"
-LOSS, DEVICE = "minigrad.ops.loss", "minigrad.device"
+LOSS_KERNELS = "minigrad.ops.fast.loss_kernels"
+LOSS, DEVICE = "minigrad.ops.fast.loss", "minigrad.device"
 OPTIM, OPTIM_KERNELS = "minigrad.optim", "minigrad.optim_kernels"
 
 BUGS = [
     Bug("labels on a GPU are looked at in every step", LOSS, "    if on_gpu(labels):\n        check_kind",
-        "    if on_gpu(labels):\n        checked_labels(labels, shape_of(logits))\n        check_kind",
+        "    if on_gpu(labels):\n        checked_labels(labels, logits.shape)\n        check_kind",
         a_step_waits_once, "waits 3 times"),
     Bug("a ReLU's ties are looked at on the host", "minigrad.ops.elementwise",
         "    y = positive_part(x)\n", "    x.max().item()\n    y = positive_part(x)\n",
@@ -155,9 +156,9 @@ BUGS = [
         a_function_is_one_kernel_each_way, "the value"),
     Bug("a kernel's logistic slope is that at 1", ELEMENTWISE, "(one - y) * y * g", "(one - y) * g",
         a_function_is_one_kernel_each_way, "the gradient"),
-    Bug("a kernel's exponential of a loss overflows", "minigrad.ops.loss_kernels",
+    Bug("a kernel's exponential of a loss overflows", LOSS_KERNELS,
         "exp(choose(x > 0, -x, x))", "exp(-x)", a_function_is_one_kernel_each_way, "the value"),
-    Bug("a kernel's logistic loss has no target", "minigrad.ops.loss_kernels", "(1 + exp(-x)) - t)",
+    Bug("a kernel's logistic loss has no target", LOSS_KERNELS, "(1 + exp(-x)) - t)",
         "(1 + exp(-x)))", a_function_is_one_kernel_each_way, "the gradient"),
     Bug("a negative index on a GPU wraps round", "minigrad.ops.linear", "(indices >= 0) & (indices < rows)",
         "indices < rows", wrong_labels_stop_training, "the loss of"),
@@ -195,17 +196,17 @@ BUGS = [
         "GPU_FORMS.get(SGD.update)", an_own_update_is_used, "Mismatched"),
     Bug("a rate on the GPU is a number", OPTIM_KERNELS, "if on_gpu(x) else x for x in numbers",
         "for x in [0]", coefficients_may_be_on_the_gpu, "Error"),
-    Bug("a kernel's label has no share", "minigrad.ops.loss_kernels", "choose(label == i % classes, 1, 0)",
+    Bug("a kernel's label has no share", LOSS_KERNELS, "choose(label == i % classes, 1, 0)",
         "0", cross_entropy_as_kernels_is_cross_entropy, "the gradient"),
-    Bug("a kernel's exponentials may overflow", "minigrad.ops.loss_kernels",
+    Bug("a kernel's exponentials may overflow", LOSS_KERNELS,
         "(value > largest) |", "(value < largest) |", cross_entropy_as_kernels_is_cross_entropy, "the loss"),
-    Bug("a kernel takes any number for a class", "minigrad.ops.loss_kernels",
+    Bug("a kernel takes any number for a class", LOSS_KERNELS,
         "(label >= 0) & (label < classes)", "label == label", wrong_labels_stop_training, "the loss of"),
     Bug("a bias's gradient is a view, which its leaf copies", "minigrad.tape",
         "d.reshape(shape) if repeated or not shape else d", "d.reshape(shape)",
         a_step_takes_few_kernels, "33 kernels"),
     Bug("cross-entropy on a GPU is the readable one", LOSS,
-        "if classes and fits(logits):", "if False:",
+        "if plain and fits(x) else", "if False else",
         a_step_takes_few_kernels, "more than 31"),
     Bug("pooling looks for NaN on the host", "minigrad.ops.fast.pool_kernels", "    def to_x(",
         "    bool(xp.isnan(y).any())\n\n    def to_x(", a_step_waits_once, "waits 3 times"),

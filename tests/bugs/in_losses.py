@@ -88,7 +88,8 @@ def functions_in_loops_are_exact() -> None:
 
 # Bugs
 
-LABELS, REGRESSION = "minigrad.ops.label_loss", "minigrad.ops.regression_loss"
+LOSS, LABELS = "minigrad.ops.loss", "minigrad.ops.labels"
+REGRESSION, REGRESSION_LOOPS = "minigrad.ops.regression_loss", "minigrad.ops.fast.regression_loss"
 ACTIVATION, LOOPS = "minigrad.ops.activation", "minigrad.ops.fast.activation_loops"
 EXPONENTIAL, NORMAL = "minigrad.ops.fast.exponential", "minigrad.ops.normal_distribution"
 NORMAL_IN_LOOPS = "minigrad.ops.fast.normal_distribution"
@@ -101,23 +102,24 @@ BUGS = [
     Bug("a part of a batch passes for a whole one", "minigrad.data",
         "self.is_part or len(places) < len(self)", "False", a_plain_weighted_loss_is_refused,
         "was not refused"),
-    Bug("a weighted mean divides by all rows", LABELS, "divisor = xp.sum(factor)", "pass",
+    Bug("a weighted mean divides by all rows", LABELS, "return factors.sum()", "return None",
         cross_entropy_is_by_the_book, "cross-entropy"),
-    Bug("ignored rows are smoothed", LABELS, "(counted * of_all)", "of_all", cross_entropy_is_by_the_book,
-        "cross-entropy"),
-    Bug("soft labels have no weights", LABELS, "        t = weights * t\n", "        pass\n",
+    Bug("ignored rows are smoothed", LOSS, "1 if is_soft else t.sum(axis=1, keepdims=True)", "1",
         cross_entropy_is_by_the_book, "cross-entropy"),
-    Bug("ignored rows are smoothed going back", LABELS, "rest = counted * scaled", "rest = scaled",
+    Bug("soft labels have no weights", LOSS, "t = weights * (", "t = (1 if is_soft else weights) * (",
+        cross_entropy_is_by_the_book, "cross-entropy"),
+    Bug("a logit takes from the logits of other rows", LOSS, "d.sum(axis=1, keepdims=True)", "d.sum()",
         gradients_of_losses_are_differences, "central difference"),
-    Bug("the Huber loss is half of its line", REGRESSION, "loss += s * (d - s * half)",
+    Bug("the Huber loss is half of its line", REGRESSION_LOOPS, "loss += s * (d - s * half)",
         "loss += s * d / x.dtype.type(2)", losses_of_pairs_are_by_the_book, "Mismatched"),
     Bug("the Huber loss is half of its line, on a slide", REGRESSION,
-        "each = slope * (d - slope * (0.5 / steepness))", "each = slope * d / 2",
+        "slope * (d - slope / (2 * steepness))", "slope * d / 2",
         losses_of_pairs_are_by_the_book, "Mismatched"),
-    Bug("a loss of pairs is steep below 0", REGRESSION, "-limit if s < -limit else s", "s",
+    Bug("a loss of pairs is steep below 0", REGRESSION_LOOPS, "-limit if s < -limit else s", "s",
         losses_of_pairs_are_by_the_book, "Mismatched"),
-    Bug("the weight of positives is of negatives", "minigrad.ops.loss", "1 + (positive - 1) * t  #",
-        "1 + (positive - 1) * (1 - t)  #", losses_of_pairs_are_by_the_book, "Mismatched"),
+    Bug("the weight of positives is of negatives", LOSS,
+        "positive * t * of_ones + (1 - t) * of_zeros",
+        "t * of_ones + positive * (1 - t) * of_zeros", losses_of_pairs_are_by_the_book, "Mismatched"),
     Bug("a digit of the normal distribution is wrong", NORMAL, "0.0374904822", "0.0375904822",
         gelu_keeps_its_digits, "gelu: .* for"),
     Bug("the normal distribution's tail is 1 less what is left", NORMAL_IN_LOOPS,

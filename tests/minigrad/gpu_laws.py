@@ -269,8 +269,8 @@ def cross_entropy_is_the_readable_one(
     np.testing.assert_allclose(to_host(d), expected_gradient(g), rtol=eps, atol=eps, err_msg="the gradient")
 
 
-def with_faster_forms(op: Callable[..., Tensor]) -> Callable[..., OpResult]:
-    """The function of arrays that ``op`` lifts, the fastest of its forms."""
+def function_of_arrays(op: Callable[..., Any]) -> Callable[..., OpResult]:
+    """What ``op`` lifts to tensors, with the faster forms."""
     return inspect.unwrap(op, stop=lambda function: isinstance(function, faster))
 
 

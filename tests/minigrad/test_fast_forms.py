@@ -17,7 +17,7 @@ from minigrad.ops.elementwise import masked, positive_part, where_positive, winn
 from minigrad.ops.fast import elementwise
 from minigrad.ops.fast.elementwise import constant_power
 from minigrad.ops.fast.elementwise_loops import of_elements
-from minigrad.ops.softmax import are_rows
+from minigrad.ops.fast.softmax import are_rows
 from minigrad.ops.sum_by_row import sum_by_row
 from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps
 from tests.minigrad.fast_form_laws import (
@@ -204,6 +204,16 @@ def test_softmax_by_loops(op, shape, spread, odd, dtype, order, data):
     x, g = with_odd_numbers(shape, spread, odd), np.random.default_rng(1).normal(size=shape)
     axis = data.draw(st.integers(-max(x.ndim, 1), max(x.ndim, 1) - 1))
     loops_are_the_readable_form(partial(op, axis=axis), np.asarray(g, dtype), order(x.astype(dtype)))
+
+
+@given(SHAPES, st.sampled_from([0.1, 4.0, 30.0]), st.lists(ODD, max_size=4), DTYPES, ORDERS, st.data())
+def test_logsumexp_by_loops(shape, spread, odd, dtype, order, data):
+    x = with_odd_numbers(shape, spread, odd)
+    axis = data.draw(st.none() | st.integers(-max(x.ndim, 1), max(x.ndim, 1) - 1))
+    g = np.random.default_rng(1).normal(size=x.sum(axis=axis).shape)
+    loops_are_the_readable_form(
+        partial(ops.logsumexp, axis=axis), np.asarray(g, dtype), order(x.astype(dtype))
+    )
 
 
 @pytest.mark.parametrize("op", [ops.softmax, ops.log_softmax])

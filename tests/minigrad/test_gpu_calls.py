@@ -12,8 +12,9 @@ from hypothesis import given
 
 from minigrad import Parameter, Tape, models, nn, ops, optim
 from minigrad.device import to_device
-from minigrad.ops import im2col_kernels, loss_kernels
+from minigrad.ops import im2col_kernels
 from minigrad.ops.conv import direct
+from minigrad.ops.fast import loss_kernels
 from minigrad.ops.fast.activation_kernels import ACTIVATIONS
 from minigrad.ops.fast.pool_kernels import max_of_places
 from minigrad.ops.geometry import Geometry
@@ -202,7 +203,7 @@ def test_an_update_of_rmsprop_is_one_kernel(momentum, centered, weight_decay):
     kind=st.sampled_from([np.float32, np.float64]),
 )
 def test_an_activation_is_one_kernel_each_way(name, x, kind):
-    gpu_laws.a_function_is_few_kernels(2, gpu_laws.with_faster_forms(getattr(ops, name)), np.array(x, kind))
+    gpu_laws.a_function_is_few_kernels(2, gpu_laws.function_of_arrays(getattr(ops, name)), np.array(x, kind))
 
 
 @on_double
@@ -246,7 +247,7 @@ def test_a_function_is_one_kernel_each_way(name, x, kind):
     if name == "binary_cross_entropy_with_logits":  # infinity times a target of 0 is NaN in different places
         most, x = 3, np.nan_to_num(x, posinf=50, neginf=-50)
     targets = [np.linspace(0, 1, len(x)).astype(kind)] * (most - 2)
-    gpu_laws.a_function_is_few_kernels(most, gpu_laws.with_faster_forms(getattr(ops, name)), x, *targets)
+    gpu_laws.a_function_is_few_kernels(most, gpu_laws.function_of_arrays(getattr(ops, name)), x, *targets)
 
 
 @on_double

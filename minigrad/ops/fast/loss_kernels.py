@@ -1,4 +1,4 @@
-"""Losses on a GPU in a few kernels; ``loss`` has the readable forms.
+"""Losses on a GPU in a few kernels; ``..loss`` has the readable forms.
 
 Lecture section: GPU against CPU. Lesson: 04_gpu.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..device import Array, array_module, elementwise_kernel
-from ..op import OpResult
+from ...device import Array, array_module, elementwise_kernel
+from ...op import OpResult
 
 IS_CLASS = "(label >= 0) & (label < classes)"
 
