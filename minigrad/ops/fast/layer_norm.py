@@ -11,6 +11,7 @@ from ... import loops
 from ...device import Array
 from ...op import OpResult
 from ...tape import once
+from ..elementwise import floating
 from ..faster import form_of
 from ..layer_norm import layer_norm
 
@@ -18,6 +19,7 @@ from ..layer_norm import layer_norm
 @form_of(layer_norm)
 def by_loops(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, *, eps: float = 1e-5) -> OpResult:
     """A row at a time, which stays in the cache."""
+    x = floating(x, weight)
     if not loops.can_take(x, weight, bias):
         return NotImplemented
     features = x.shape[-1]
