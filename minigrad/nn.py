@@ -23,10 +23,10 @@ from .lookup import check_choice
 from .module import Module, Sequential, evaluation_mode
 from .ops.adaptive_pool import Sizes
 from .ops.batch_norm import Gather, Observe
-from .ops.conv import Pair, pair
 from .ops.conv1d import one
 from .ops.conv_pool import pays
 from .ops.dropout import check_probability, generator_needed
+from .ops.geometry import Pair, pair
 from .own_state import OwnState
 from .random_mask import Mask, RandomMask
 from .tensor import Parameter, Tensor

@@ -26,7 +26,7 @@ from .elementwise_loops import (
     write_logistic,
     write_logistic_gradient,
 )
-from .geometry import in_memory_order
+from .memory_order import in_memory_order
 
 P = ParamSpec("P")
 LINE = 1 << 14  # elements that NumPy takes together without its buffers, which have half as many

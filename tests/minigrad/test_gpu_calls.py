@@ -12,9 +12,10 @@ from hypothesis import given
 
 from minigrad import Parameter, Tape, models, nn, ops, optim
 from minigrad.device import to_device
-from minigrad.ops import im2col_kernels, loss_kernels
+from minigrad.ops import loss_kernels
 from minigrad.ops.activation_kernels import ACTIVATIONS
 from minigrad.ops.conv import direct
+from minigrad.ops.fast import im2col_kernels
 from minigrad.ops.geometry import Geometry
 from minigrad.ops.pool_kernels import max_of_places
 from tests.bugs import in_gpu_calls

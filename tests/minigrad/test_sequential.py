@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minigrad import Parameter, Tape, Tensor, nn, ops, recomputed
-from minigrad.ops import conv_pool
+from minigrad.ops.fast import conv_pool
 from minigrad.testing import DEVICE, on_device
 
 

@@ -5,6 +5,6 @@ variable MINIGRAD_OPS=readable none of them is imported.
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
 
-from . import layer_norm
+from . import conv, conv_pool, layer_norm
 
-__all__ = ["layer_norm"]
+__all__ = ["conv", "conv_pool", "layer_norm"]
