@@ -74,7 +74,7 @@ def convolution(
 
 @faster
 def algorithm_for(x: Array, w: Array, geometry: Geometry, name: str) -> Algorithm:
-    """The algorithm ``name`` for images x (N, H, W, C) and a kernel w; raises ValueError where there is none."""
+    """The algorithm ``name`` for images x (N, H, W, C) and a kernel w; ValueError where there is none."""
     check_choice("algorithm", name, ["auto", "direct"])
     return direct
 

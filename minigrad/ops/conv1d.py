@@ -13,8 +13,7 @@ from ..op import OpResult, op, shape_of
 from ..tape import once
 from ..tensor import Tensor
 from .conv import convolution
-from .conv_geometry import checked_geometry, integer
-from .geometry import are_integers
+from .conv_geometry import checked_geometry, one
 
 
 @settings_by_name
@@ -37,9 +36,7 @@ def conv1d(
 
 
 @op
-def of_one_row(
-    x: Array, weight: Array, bias: Array | None = None, *, groups: int, **settings: Any
-) -> OpResult:
+def of_one_row(x: Array, weight: Array, bias: Array | None = None, **settings: Any) -> OpResult:
     """``conv1d``: the convolution of images of one row."""
     if len(shape_of(x)) != 3 or len(shape_of(weight)) != 3:
         raise ValueError(
@@ -47,21 +44,16 @@ def of_one_row(
             "x[:, None] adds the axis of one channel, x[None] that of one signal"
         )
     image, kernel, row = x[:, :, None], weight[:, :, None], once(lambda g: g[:, :, None])
-    geometry = checked_geometry(image, kernel, **on_one_row(**settings), groups=groups)
+    geometry = checked_geometry(image, kernel, **on_one_row(**settings))
     y, (to_image, to_kernel, *to_bias) = convolution(image, kernel, bias, geometry, "auto")
     pullbacks = (lambda g: to_image(row(g))[:, :, 0], lambda g: to_kernel(row(g))[:, :, 0])
     return y[:, :, 0], (*pullbacks, *(lambda g, pull=pull: pull(row(g)) for pull in to_bias))
 
 
-def on_one_row(**settings: Any) -> dict[str, Any]:
+def on_one_row(*, groups: int, **settings: Any) -> dict[str, Any]:
     """A signal's settings as an image's: its one row has steps of 1, and no padding above and below."""
     least = {name: int("padding" not in name) for name in settings}
-    return {
+    return {"groups": groups} | {
         name: value if isinstance(value, str) else (least[name], one(value, name, least[name]))
         for name, value in settings.items()
     }
-
-
-def one(value: Any, name: str, least: int) -> int:
-    """A setting for the one axis of a signal, given as a number or as a sequence of one."""
-    return integer(value[0] if are_integers(value, 1, least) else value, name, least)

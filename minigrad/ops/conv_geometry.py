@@ -6,6 +6,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 from ..device import Array
 from ..lookup import check_choice
@@ -72,3 +73,8 @@ def integer(value: int, name: str, least: int) -> int:
     if not are_integers((value,), 1, least):
         raise ValueError(f"{name} must be an integer of at least {least}, got {value}")
     return int(value)
+
+
+def one(value: Any, name: str, least: int) -> int:
+    """A setting for the one axis of a signal, given as a number or as a sequence of one."""
+    return integer(value[0] if are_integers(value, 1, least) else value, name, least)

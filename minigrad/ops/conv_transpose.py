@@ -76,20 +76,15 @@ def transposed_geometry(
             f"conv_transpose2d takes x (N, C, H, W) and weight (C, F, kh, kw), got {shape_of(x)} and "
             f"{shape_of(weight)}; x[:, None] adds the axis of one channel, x[None] that of one image"
         )
-    groups = integer(groups, "groups", 1)
-    if x.shape[1] != weight.shape[0] or x.shape[1] % groups:
+    groups, channels = integer(groups, "groups", 1), x.shape[1]
+    if channels != weight.shape[0] or channels % groups:
         raise ValueError(
             f"conv_transpose2d of x {x.shape} with weight {weight.shape} and groups={groups}: x has "
-            f"{x.shape[1]} channels, the weight takes {weight.shape[0]}; make them agree and divisible by "
+            f"{channels} channels, the weight takes {weight.shape[0]}; make them agree and divisible by "
             "groups"
         )
-    return Geometry(
-        pair(weight.shape[2:], "kernel", 1),
-        pair(stride, "stride", 1),
-        pair(padding, "padding", 0),
-        pair(dilation, "dilation", 1),
-        groups,
-    )
+    settings = pair(stride, "stride", 1), pair(padding, "padding", 0), pair(dilation, "dilation", 1)
+    return Geometry(pair(weight.shape[2:], "kernel", 1), *settings, groups)
 
 
 def output_sizes(x: Array, geometry: Geometry, output_padding: tuple[int, int]) -> tuple[int, int]:

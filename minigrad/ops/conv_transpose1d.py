@@ -39,4 +39,4 @@ def conv_transpose1d(
         )
     inputs = (expand_dims(x, axis=2), expand_dims(weight, axis=2), *([] if bias is None else [bias]))
     settings = {"stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation}
-    return squeeze(conv_transpose2d(*inputs, **on_one_row(**settings), groups=groups), axis=2)
+    return squeeze(conv_transpose2d(*inputs, **on_one_row(groups=groups, **settings)), axis=2)
