@@ -23,14 +23,8 @@ from .groups import one_by_one
 from .images import add_to_pixels
 
 Shape = tuple[int, ...]
-
-
-def always(*shapes: object) -> bool:
-    return True
-
-
-def never(*shapes: object) -> bool:
-    return False
+always: Callable[..., bool] = lambda *shapes: True  # noqa: E731
+never: Callable[..., bool] = lambda *shapes: False  # noqa: E731
 
 
 class Way(NamedTuple):
@@ -44,11 +38,11 @@ class Way(NamedTuple):
 
     convolve: Algorithm
     fits: Callable[[Shape, Geometry], bool] = always
-    needs: str = ""
     pays: Callable[[Shape, Shape, Geometry], bool] = always
     for_gpu: bool = False
     rounds: bool = False
     adds_bias: Callable[[Shape], bool] = never
+    needs: str = ""  # an error's words for what does not fit
 
     def __call__(self, x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Convolved:
         """``direct`` by this algorithm."""
@@ -77,36 +71,23 @@ ALGORITHMS = {
     "direct": Way(direct, pays=never),
     "im2col": Way(im2col.im2col, for_gpu=True, adds_bias=im2col.has_few_channels),
     "kernel_rows": Way(
-        kernel_rows.kernel_rows,
-        kernel_rows.fits,
-        "dilation 1 along the rows of images, got {0.dilation[1]}",
-        kernel_rows.pays,
-        adds_bias=always,
+        kernel_rows.kernel_rows, kernel_rows.fits, kernel_rows.pays, adds_bias=always,
+        needs="dilation 1 along the rows of images, got {0.dilation[1]}",
     ),
     "winograd_rows": Way(
-        winograd_rows.winograd_rows,
-        winograd_rows.fits,
-        "a kernel of 3 to 5 rows at stride and dilation 1, got {0.kernel} at stride {0.stride} and dilation "
-        "{0.dilation}",
-        winograd_rows.pays,
-        rounds=True,
-        adds_bias=always,
+        winograd_rows.winograd_rows, winograd_rows.fits, winograd_rows.pays, rounds=True, adds_bias=always,
+        needs="a kernel of 3 to 5 rows at stride and dilation 1, got {0.kernel} at stride {0.stride} and "
+        "dilation {0.dilation}",
     ),
     "winograd": Way(
-        by_remainders(one_by_one(winograd.winograd)),
-        winograd.fits,
-        "a 3 x 3 kernel at stride 1, got {0.kernel} at stride {0.stride}",
-        winograd.pays,
-        rounds=True,
+        by_remainders(one_by_one(winograd.winograd)), winograd.fits, winograd.pays, rounds=True,
+        needs="a 3 x 3 kernel at stride 1, got {0.kernel} at stride {0.stride}",
     ),
     "depthwise": Way(
-        depthwise.depthwise,
-        depthwise.fits,
-        "a group for each channel, got groups={0.groups}",
-        for_gpu=True,
-        adds_bias=always,
+        depthwise.depthwise, depthwise.fits, for_gpu=True, adds_bias=always,
+        needs="a group for each channel, got groups={0.groups}",
     ),
-}
+}  # fmt: skip
 
 
 @form_of(algorithm_for)

@@ -27,18 +27,14 @@ from ..faster import form_of
 from ..geometry import Geometry, Pair, nchw, nhwc, pair
 from . import im2col, kernel_rows, winograd, winograd_rows
 from .conv import fastest
+from .groups import rotated_kernel
 from .images import Place, add_to_pixels, blocks, pixels
 
 CACHE = 1 << 21  # bytes of windows and of their products at a time
 KEPT = 1 << 18  # bytes of the windows and of the phases' gradients that are kept for another pullback
 MOST_PHASES = NONE = 255  # whose numbers are bytes, and the number where the ReLU lets no gradient through
 LEAST = 4096  # numbers before the pooling for which a Sequential takes one pass
-ALGORITHMS = {
-    "im2col": im2col,
-    "kernel_rows": kernel_rows,
-    "winograd": winograd,
-    "winograd_rows": winograd_rows,
-}
+FORMS = {"im2col": im2col, "kernel_rows": kernel_rows, "winograd": winograd, "winograd_rows": winograd_rows}
 
 
 @form_of(pays)
@@ -139,7 +135,7 @@ def by_phase(
     bytes of windows. There, the first pullback leaves the second what it computed of the gradient, up to KEPT
     bytes.
     """
-    images, filters, (down, across), form = nhwc(x), len(weight), tile, ALGORITHMS[algorithm]
+    images, filters, (down, across), form = nhwc(x), len(weight), tile, FORMS[algorithm]
     y = np.empty((len(x), *tiles_of(x.shape[2:], geometry, tile), filters), x.dtype)
     winners = np.empty(y.shape, np.uint8)
     windows: list[tuple[Place, Array]] = []
@@ -188,7 +184,7 @@ def by_phase(
             yield run, buffer[: shape[2]]
 
     def to_x(g: Array) -> Array:
-        turned, back = weight[:, :, ::-1, ::-1].transpose(1, 0, 2, 3), geometry.backward()
+        turned, back = rotated_kernel(weight, groups=1), geometry.backward()
         g, border = of_outputs(g), (0, 0)
         if form is winograd:
             d = np.empty(images.shape, g.dtype)

@@ -19,6 +19,7 @@ from ...device import Array, array_module
 from ..conv import Convolved
 from ..geometry import Geometry
 from .dilation import smaller
+from .groups import rotated_kernel
 from .images import blocks, padded_images
 
 OUT, IN = 4, 6  # sides of an output tile and of the image tile it depends on
@@ -58,8 +59,7 @@ def winograd(x: Array, w: Array, geometry: Geometry) -> Convolved:
     """x (N, H, W, C) and w (F, C, 3, 3) at stride and dilation 1; the value is (N, H', W', F)."""
 
     def to_image(g: Array) -> Array:
-        turned = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
-        return correlate(g, turned, geometry.backward())
+        return correlate(g, rotated_kernel(w, groups=1), geometry.backward())
 
     return correlate(x, w, geometry), (to_image, lambda g: kernel_gradient(x, g, w.shape, geometry))
 
