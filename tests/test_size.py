@@ -11,7 +11,7 @@ import pytest
 from tests.reading import ROOT, SUBJECTS, lines, reading
 
 PACKAGES = {
-    "minigrad": 14_100,
+    "minigrad": 14_120,
     "backends": 25_160,
     "lessons/minigrad_course": 8_100,
     "benchmarks": 4_000,
