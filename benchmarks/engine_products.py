@@ -15,7 +15,7 @@ import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 from engine_workloads import Step
 
-from minigrad.ops.im2col import FEW_CHANNELS, parts_of
+from minigrad.ops.fast.im2col import FEW_CHANNELS, parts_of
 
 Pairs = dict[str, list[tuple[Any, Any]]]  # what is multiplied, by purpose
 GEMMS = {  # linear: batch, in, out; convolution 3 x 3: images, pixels, in, out

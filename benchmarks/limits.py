@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from minigrad.ops import depthwise
+from minigrad.ops.fast import depthwise
 from minigrad.ops.geometry import Geometry
 from minigrad.ops.group_norm import write_gradient, write_normalized
 

@@ -428,7 +428,7 @@ assert refusal and "(28, 20)" in refusal and "(20, 28)" in refusal, f"both shape
 #    (`ops/sum_by_row.py`).
 # 4. *A loop in Python, and thin products.* A convolution in which each channel has its own kernel (depthwise)
 #    is one matrix product a channel, of one column. As shifted images, each times one number for each
-#    channel, it is nine products of whole images (`ops/depthwise.py`).
+#    channel, it is nine products of whole images (`ops/fast/depthwise.py`).
 # 5. *A pass for each operation.* Each call of NumPy reads arrays and writes one. A normalisation takes a
 #    dozen of them, so its numbers go through memory a dozen times. A loop takes one row at a time, which
 #    stays in the cache. Python's own loops are slow; Numba compiles them to machine code

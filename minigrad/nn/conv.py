@@ -13,9 +13,9 @@ import numpy as np
 
 from .. import ops
 from ..module import Module
-from ..ops.conv import Pair, pair
 from ..ops.conv1d import one
 from ..ops.conv_pool import pays
+from ..ops.geometry import Pair, pair
 from ..tensor import Parameter, Tensor
 from .activation import ReLU
 from .initial_weights import Rng, generator, uniform

@@ -10,7 +10,7 @@ from typing import Any
 from .. import ops
 from ..module import Module
 from ..ops.adaptive_pool import Sizes
-from ..ops.conv import Pair
+from ..ops.geometry import Pair
 from ..tensor import Tensor
 
 

@@ -12,8 +12,8 @@ from ..keyword_settings import settings_by_name
 from ..op import OpResult, op, shape_of
 from ..tape import once
 from ..tensor import Tensor
-from .conv import checked_geometry, convolution
-from .geometry import are_integers
+from .conv import convolution
+from .conv_geometry import checked_geometry, one
 
 
 @settings_by_name
@@ -43,21 +43,17 @@ def of_one_row(x: Array, weight: Array, bias: Array | None = None, **settings: A
             f"conv1d takes x (N, C, L) and weight (F, C, k), got {shape_of(x)} and {shape_of(weight)}; "
             "x[:, None] adds the axis of one channel, x[None] that of one signal"
         )
-    stride, padding = (1, one(settings["stride"], "stride", 1)), settings["padding"]
-    padding = padding if isinstance(padding, str) else (0, one(padding, "padding", 0))
-    dilation, groups = (1, one(settings["dilation"], "dilation", 1)), settings["groups"]
-    image, kernel = x[:, :, None], weight[:, :, None]
-    geometry = checked_geometry(image, kernel, stride, padding, dilation, groups)
+    image, kernel, row = x[:, :, None], weight[:, :, None], once(lambda g: g[:, :, None])
+    geometry = checked_geometry(image, kernel, **on_one_row(**settings))
     y, (to_image, to_kernel, *to_bias) = convolution(image, kernel, bias, geometry, "auto")
-    row = once(lambda g: g[:, :, None])
     pullbacks = (lambda g: to_image(row(g))[:, :, 0], lambda g: to_kernel(row(g))[:, :, 0])
     return y[:, :, 0], (*pullbacks, *(lambda g, pull=pull: pull(row(g)) for pull in to_bias))
 
 
-def one(value: Any, name: str, least: int) -> int:
-    """A setting for the one axis of a signal, given as a number or as a sequence of one."""
-    if are_integers(value, 1, least):
-        value = value[0]
-    if not are_integers((value,), 1, least):
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value}")
-    return int(value)
+def on_one_row(*, groups: int, **settings: Any) -> dict[str, Any]:
+    """A signal's settings as an image's: its one row has steps of 1, and no padding above and below."""
+    least = {name: int("padding" not in name) for name in settings}
+    return {"groups": groups} | {
+        name: value if isinstance(value, str) else (least[name], one(value, name, least[name]))
+        for name, value in settings.items()
+    }

@@ -9,9 +9,10 @@ from __future__ import annotations
 from ..device import Array, array_module
 from ..op import OpResult, op, shape_of
 from ..tape import once
-from .conv import checked_algorithm, fastest
+from .conv import algorithm_for
+from .conv_geometry import integer
 from .elementwise import in_dtype_of
-from .geometry import Geometry, Pair, are_integers, extended, nchw, nhwc, pair
+from .geometry import Geometry, Pair, nchw, nhwc, pair, with_border
 
 
 @op
@@ -46,13 +47,11 @@ def conv_transpose2d(
     x = in_dtype_of(weight, x)
     dtype = xp.result_type(x, weight)
     images = xp.broadcast_to(xp.zeros(1, dtype), (n, *sizes, filters))  # only their shape and dtype matter
-    if algorithm == "auto":
-        algorithm = fastest(nchw(images), weight, geometry)
-    convolve = checked_algorithm(algorithm, geometry)
+    convolve = algorithm_for(images, weight, geometry, algorithm)
 
     # Output padding from a stride on is a window of conv2d more than x has: there x is 0.
     rows, columns = geometry.output(*sizes)
-    pixels = extended(nhwc(x).astype(dtype, copy=False), (rows - height, columns - width))
+    pixels = with_border(nhwc(x).astype(dtype, copy=False), (0, 0), (rows - height, columns - width))
     _, (to_images, _) = convolve(images[:0], weight, geometry)  # of no images, as no value is needed
     y = to_images(pixels)
 
@@ -77,21 +76,15 @@ def transposed_geometry(
             f"conv_transpose2d takes x (N, C, H, W) and weight (C, F, kh, kw), got {shape_of(x)} and "
             f"{shape_of(weight)}; x[:, None] adds the axis of one channel, x[None] that of one image"
         )
-    if not are_integers((groups,), 1, 1):
-        raise ValueError(f"groups must be an integer of at least 1, got {groups}")
-    if x.shape[1] != weight.shape[0] or x.shape[1] % groups:
+    groups, channels = integer(groups, "groups", 1), x.shape[1]
+    if channels != weight.shape[0] or channels % groups:
         raise ValueError(
             f"conv_transpose2d of x {x.shape} with weight {weight.shape} and groups={groups}: x has "
-            f"{x.shape[1]} channels, the weight takes {weight.shape[0]}; make them agree and divisible by "
+            f"{channels} channels, the weight takes {weight.shape[0]}; make them agree and divisible by "
             "groups"
         )
-    return Geometry(
-        pair(weight.shape[2:], "kernel", 1),
-        pair(stride, "stride", 1),
-        pair(padding, "padding", 0),
-        pair(dilation, "dilation", 1),
-        int(groups),
-    )
+    settings = pair(stride, "stride", 1), pair(padding, "padding", 0), pair(dilation, "dilation", 1)
+    return Geometry(pair(weight.shape[2:], "kernel", 1), *settings, groups)
 
 
 def output_sizes(x: Array, geometry: Geometry, output_padding: tuple[int, int]) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..keyword_settings import settings_by_name
 from ..tensor import Tensor
-from .conv1d import one
+from .conv1d import on_one_row
 from .conv_transpose import conv_transpose2d
 from .shape import expand_dims, squeeze
 
@@ -38,12 +38,5 @@ def conv_transpose1d(
             "x[:, None] adds the axis of one channel, x[None] that of one signal"
         )
     inputs = (expand_dims(x, axis=2), expand_dims(weight, axis=2), *([] if bias is None else [bias]))
-    y = conv_transpose2d(
-        *inputs,
-        stride=(1, one(stride, "stride", 1)),
-        padding=(0, one(padding, "padding", 0)),
-        output_padding=(0, one(output_padding, "output_padding", 0)),
-        dilation=(1, one(dilation, "dilation", 1)),
-        groups=groups,
-    )
-    return squeeze(y, axis=2)
+    settings = {"stride": stride, "padding": padding, "output_padding": output_padding, "dilation": dilation}
+    return squeeze(conv_transpose2d(*inputs, **on_one_row(groups=groups, **settings)), axis=2)

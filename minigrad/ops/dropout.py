@@ -13,7 +13,7 @@ import numpy as np
 from ..device import Array, array_module
 from ..op import OpResult, op
 from ..random_mask import Mask
-from .geometry import in_memory_order
+from .memory_order import in_memory_order
 
 
 @op

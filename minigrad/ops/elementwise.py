@@ -15,7 +15,7 @@ from ..device import Array, array_module
 from ..op import OpResult, op
 from ..tensor import Tensor
 from .faster import faster
-from .geometry import in_memory_order
+from .memory_order import in_memory_order
 
 P = ParamSpec("P")
 

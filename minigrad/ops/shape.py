@@ -17,8 +17,9 @@ from ..lookup import check_choice
 from ..op import OpResult, Pullback, op, shape_of
 from ..tensor import Axis, Tensor
 from .axes import axes_of, axis_of
-from .geometry import are_integers, is_channels_last, nchw, nhwc
+from .geometry import are_integers, nchw, nhwc
 from .linear import as_rows
+from .memory_order import is_channels_last
 from .sum_by_row import sum_by_row
 
 

@@ -28,7 +28,7 @@ from backends.registry import find_strategy, strategy_names
 from minigrad import device, lookup, mnist
 from minigrad.declaration import check_options, settings_of
 from minigrad.models import find_net
-from minigrad.ops import conv
+from minigrad.ops.fast import conv, winograd
 from minigrad.work import forward_backward_pass
 from tests.bugs.mutant import mutant
 
@@ -137,10 +137,11 @@ def test_exact_commands_take_no_winograd_convolution(minigrad, monkeypatch, comm
 
     def counted(x, w, geometry):
         by_winograd.append(w.shape)
-        return conv.winograd.winograd(x, w, geometry)
+        return winograd.winograd(x, w, geometry)
 
     monkeypatch.setattr(training, "load", few)
-    monkeypatch.setitem(conv.ALGORITHMS, "winograd", counted)
+    way = conv.ALGORITHMS["winograd"]._replace(convolve=counted)
+    monkeypatch.setitem(conv.ALGORITHMS, "winograd", way)
     arguments = [command, "--net", "vgg", "--dtype", "float32", "--batch", "4", "--transport", "threads"]
     arguments += ["--epochs", "1"] * (command == "train")
     assert minigrad(*arguments)[0] == 0 and by_winograd

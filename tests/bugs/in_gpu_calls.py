@@ -9,9 +9,8 @@ import numpy as np
 from minigrad import ops, optim
 from minigrad.device import array_module, to_device
 from minigrad.models import NETS
-from minigrad.ops import im2col_kernels
 from minigrad.ops.conv import direct
-from minigrad.ops.fast import loss_kernels, pool_kernels
+from minigrad.ops.fast import im2col_kernels, loss_kernels, pool_kernels
 from minigrad.ops.geometry import Geometry
 from tests.bugs.bug import Bug
 from tests.minigrad import gpu_laws
@@ -119,7 +118,7 @@ def coefficients_may_be_on_the_gpu() -> None:
 
 # Bugs
 
-IM2COL, ELEMENTWISE = "minigrad.ops.im2col_kernels", "minigrad.ops.fast.elementwise_kernels"
+IM2COL, ELEMENTWISE = "minigrad.ops.fast.im2col_kernels", "minigrad.ops.fast.elementwise_kernels"
 LOSS_KERNELS = "minigrad.ops.fast.loss_kernels"
 LOSS, DEVICE = "minigrad.ops.fast.loss", "minigrad.device"
 OPTIM, OPTIM_KERNELS = "minigrad.optim", "minigrad.optim_kernels"
@@ -167,7 +166,7 @@ BUGS = [
         indices_are_uploaded_once, "1 backward|TypeError"),
     Bug("an image arrives on the GPU in C order", DEVICE, "if on_gpu(x) or x.flags.c_contiguous:", "if True:",
         images_stay_channels_last, "strides .* became"),
-    Bug("a ufunc on the GPU writes C order", "minigrad.ops.geometry",
+    Bug("a ufunc on the GPU writes C order", "minigrad.ops.memory_order",
         "if not any(map(is_channels_last, arrays)) or", "if True or", images_stay_channels_last, "strides"),
     Bug("a sum of gradients is in C order", DEVICE, "a + b if xp is np else", "a + b if True else",
         images_stay_channels_last, "strides"),

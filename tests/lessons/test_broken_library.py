@@ -25,7 +25,7 @@ BUGS = {
         "return lambda t: 0.5 * lr * (1 + math.cos(math.pi * min(t, last) / last / 2))",
     ),
     "02_backpropagation": (  # the image's gradient by the kernel that is not turned
-        "minigrad/ops/groups.py",
+        "minigrad/ops/fast/groups.py",
         "channels, kh, kw)[..., ::-1, ::-1]",
         "channels, kh, kw)",
     ),

@@ -12,10 +12,19 @@ from hypothesis import given, settings
 from minigrad import exact_convolutions, loops, ops, testing
 from minigrad.device import to_host
 from minigrad.memory import base_of, retained_arrays
-from minigrad.ops import depthwise, dilation, im2col, im2col_kernels, kernel_rows, winograd, winograd_rows
-from minigrad.ops.conv import ALGORITHMS, direct, fastest
+from minigrad.ops.conv import direct
+from minigrad.ops.fast import (
+    depthwise,
+    dilation,
+    im2col,
+    im2col_kernels,
+    kernel_rows,
+    winograd,
+    winograd_rows,
+)
+from minigrad.ops.fast.conv import ALGORITHMS, fastest
+from minigrad.ops.fast.winograd_rows import of_kernel, of_outputs
 from minigrad.ops.geometry import Geometry
-from minigrad.ops.winograd_rows import of_kernel, of_outputs
 from minigrad.testing import DEVICE, on_device
 from tests.minigrad import op_laws, window_laws
 
@@ -244,7 +253,7 @@ def test_auto_takes_what_pays_and_winograd_only_where_it_is_not_asked_to_be_exac
     def choice(channels, filters, kernel=3, stride=1, groups=1, dtype="f", n=4, size=8):
         geometry = Geometry((kernel, kernel), (stride, stride), (1, 1), (1, 1), groups)
         return fastest(
-            np.ones((n, channels, size, size), dtype),
+            np.ones((n, size, size, channels), dtype),
             np.ones((filters, channels // groups, kernel, kernel), dtype),
             geometry,
         )

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 
 from minigrad import ops, testing
-from minigrad.ops import conv_pool, im2col, kernel_rows, winograd
+from minigrad.ops.fast import conv_pool, im2col, kernel_rows, winograd
 from tests.minigrad import op_laws, window_laws
 
 LAYOUTS = [testing.c_order, op_laws.channels_last, testing.with_gaps, testing.reversed_order]

@@ -12,9 +12,8 @@ from hypothesis import given
 
 from minigrad import Parameter, Tape, models, nn, ops, optim
 from minigrad.device import to_device
-from minigrad.ops import im2col_kernels
 from minigrad.ops.conv import direct
-from minigrad.ops.fast import loss_kernels
+from minigrad.ops.fast import im2col_kernels, loss_kernels
 from minigrad.ops.fast.activation_kernels import ACTIVATIONS
 from minigrad.ops.fast.pool_kernels import max_of_places
 from minigrad.ops.geometry import Geometry

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from minigrad import Parameter, Tape, Tensor, nn, ops, recomputed
 from minigrad.nn import conv as conv_layers
-from minigrad.ops import conv_pool
+from minigrad.ops.fast import conv_pool
 from minigrad.testing import DEVICE, on_device
 
 

@@ -5,11 +5,25 @@ variable MINIGRAD_OPS=readable none of them is imported.
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
 
-from . import activation, adaptive_pool, elementwise, layer_norm, loss, pool, reduce, regression_loss, softmax
+from . import (
+    activation,
+    adaptive_pool,
+    conv,
+    conv_pool,
+    elementwise,
+    layer_norm,
+    loss,
+    pool,
+    reduce,
+    regression_loss,
+    softmax,
+)
 
 __all__ = [
     "activation",
     "adaptive_pool",
+    "conv",
+    "conv_pool",
     "elementwise",
     "layer_norm",
     "loss",

@@ -2,16 +2,18 @@
 
 A matrix product for each channel would be a thin one. So each tap of the kernel multiplies a shifted image,
 by a number for each channel, and the taps add up: ``by_taps`` is the readable form.
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/conv.py``.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from .. import loops
-from ..device import Array, array_module
-from .geometry import Convolved, Geometry, pad_rows_and_columns
+from ... import loops
+from ...device import Array, array_module
+from ..conv import Convolved
+from ..geometry import Geometry
+from .images import padded_images
 
 
 def fits(w: tuple[int, ...], geometry: Geometry) -> bool:
@@ -22,7 +24,7 @@ def fits(w: tuple[int, ...], geometry: Geometry) -> bool:
 def by_taps(x: Array, w: Array, geometry: Geometry) -> Convolved:
     """x (N, H, W, C) and w (C, 1, kh, kw); the value is (N, H', W', C)."""
     xp, (_, height, width, channels) = array_module(x), x.shape
-    padded, (ph, pw), (kh, kw) = pad_rows_and_columns(x, geometry.padding), geometry.padding, geometry.kernel
+    padded, (ph, pw), (kh, kw) = padded_images(x, geometry.padding), geometry.padding, geometry.kernel
     output = geometry.output(height, width)
     taps = [(w[:, 0, i, j], (slice(None), *geometry.tap(i, j, *output))) for i, j in np.ndindex(kh, kw)]
 

@@ -1,6 +1,6 @@
 """Convolution as one matrix product: what each window sees becomes a row (Chellapilla et al. 2006).
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/conv.py``.
 """
 
 from __future__ import annotations
@@ -9,21 +9,14 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 
-from ..device import Array, array_module, on_gpu
+from ...device import Array, array_module, on_gpu
+from ..conv import Convolved
+from ..geometry import Geometry
+from ..product import product
 from . import im2col_kernels
-from .geometry import (
-    Convolved,
-    Geometry,
-    Place,
-    blocks,
-    cut_off,
-    pad_rows_and_columns,
-    pixels,
-    strided_view,
-)
 from .groups import one_by_one, rotated_kernel, split_groups
+from .images import Place, blocks, cut_off, padded_images, pixels, strided_view
 from .phases import sum_of_phases
-from .product import product
 
 CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
 SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS is a third faster
@@ -54,6 +47,11 @@ def im2col(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) ->
     return correlate(x, w, geometry, bias), (to_image, lambda g: kernel_gradient(x, g, w, geometry))
 
 
+def has_few_channels(w: tuple[int, ...]) -> bool:
+    """Whether the product adds a bias, too, as one more number of each window; w is a shape."""
+    return w[1] < FEW_CHANNELS
+
+
 @lru_cache
 def is_small(x: tuple[int, ...], w: tuple[int, ...], geometry: Geometry, itemsize: int) -> bool:
     """Whether all windows fit in the cache, and make one product; x and w are shapes."""
@@ -66,7 +64,7 @@ def all_windows(x: Array, geometry: Geometry, ones: bool = False) -> Array:
     """A matrix of all windows, (m, kh kw C); with few channels (m, C kh kw), and with ``ones`` a 1 behind."""
     (n, height, width, channels), (kh, kw) = x.shape, geometry.kernel
     rows, columns = geometry.output(height, width)
-    padded = array_module(x).ascontiguousarray(pad_rows_and_columns(x, geometry.padding))
+    padded = array_module(x).ascontiguousarray(padded_images(x, geometry.padding))
     patches = strided_view(padded, 0, *windows(padded, geometry, rows, columns))
     m, size = n * rows * columns, kh * kw * channels
     if channels >= FEW_CHANNELS:

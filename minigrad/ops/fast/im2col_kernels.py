@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ..device import Array, array_module, elementwise_kernel
-from .geometry import Convolved, Geometry, blocks
-from .product import product
+from ...device import Array, array_module, elementwise_kernel
+from ..conv import Convolved
+from ..geometry import Geometry
+from ..product import product
+from .images import blocks
 
 MOST_BYTES = 1 << 28  # of copied windows at a time: few large products are best
 SIZES = "height, width, channels, rows, columns, kh, kw, down, across, dh, dw, ph, pw"

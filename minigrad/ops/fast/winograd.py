@@ -6,7 +6,7 @@ An output tile of 4 x 4 depends on an image tile of 6 x 6. With the matrices bel
 
 and the elementwise product in the middle, summed over channels, is one matrix product for each of
 the 36 places. Everything is linear in the image and in the kernel, so the gradients have the same form.
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/conv.py``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..device import Array, array_module
-from .geometry import Convolved, Geometry, blocks, pad_rows_and_columns
+from ...device import Array, array_module
+from ..conv import Convolved
+from ..geometry import Geometry
+from .dilation import smaller
+from .groups import rotated_kernel
+from .images import blocks, padded_images
 
 OUT, IN = 4, 6  # sides of an output tile and of the image tile it depends on
 CACHE = 600_000  # bytes of transformed tiles made at a time, so that the products find them in cache
@@ -35,26 +39,27 @@ G = np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0
 AT = np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]])
 
 
-def fits(geometry: Geometry) -> bool:
+def fits(w: tuple[int, ...], geometry: Geometry) -> bool:
     """Whether Winograd's algorithm can compute this convolution, possibly split ``by_remainders``."""
     return geometry.kernel == (3, 3) and geometry.stride == (1, 1)
 
 
-def pays(images: int, rows: int, columns: int) -> bool:
-    """Whether it takes less time than im2col for so many images of outputs, from 32 channels on.
+def pays(x: tuple[int, ...], w: tuple[int, ...], geometry: Geometry) -> bool:
+    """Whether it takes less time than im2col: from 32 channels on, where transforms cost less than products.
 
     A tile, whose edge may be padding, takes the time of about 9 outputs, and the kernel that of 80 (measured
     for 32 to 512 channels and images of 4 x 4 to 32 x 32).
     """
-    return 9 * images * tiles_of(rows, columns) + 80 < images * rows * columns
+    images, rows, columns = smaller(x[0], *geometry.output(*x[1:3]), geometry.dilation)
+    enough = min(w[0] // geometry.groups, w[1]) >= 32
+    return enough and 9 * images * tiles_of(rows, columns) + 80 < images * rows * columns
 
 
 def winograd(x: Array, w: Array, geometry: Geometry) -> Convolved:
     """x (N, H, W, C) and w (F, C, 3, 3) at stride and dilation 1; the value is (N, H', W', F)."""
 
     def to_image(g: Array) -> Array:
-        turned = w[:, :, ::-1, ::-1].transpose(1, 0, 2, 3)
-        return correlate(g, turned, geometry.backward())
+        return correlate(g, rotated_kernel(w, groups=1), geometry.backward())
 
     return correlate(x, w, geometry), (to_image, lambda g: kernel_gradient(x, g, w.shape, geometry))
 
@@ -104,7 +109,7 @@ def kernel_gradient(x: Array, g: Array, shape: tuple[int, ...], geometry: Geomet
 
 def image_tiles(x: Array, geometry: Geometry) -> Array:
     """The overlapping tiles of 6 x 6, transformed: (36, tiles, C)."""
-    image = tiles(pad_rows_and_columns(x, geometry.padding), IN, geometry.output(*x.shape[1:3]))
+    image = tiles(padded_images(x, geometry.padding), IN, geometry.output(*x.shape[1:3]))
     return sandwich(BT, image).reshape(IN * IN, -1, x.shape[3])
 
 

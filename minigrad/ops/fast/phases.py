@@ -3,7 +3,7 @@
 Image rows that are a stride apart see the same kernel rows, and so do its columns. Such a phase
 of the image is a convolution at stride 1, of the gradient with its part of the kernel turned round (the
 "sub-pixel" form of Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016).
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``im2col.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/im2col.py``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from itertools import product
 from typing import NamedTuple
 
-from ..device import Array, array_module
-from .geometry import Geometry
+from ...device import Array, array_module
+from ..geometry import Geometry
 
 Correlate = Callable[[Array, Array, Geometry], Array]
 

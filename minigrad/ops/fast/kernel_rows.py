@@ -3,7 +3,7 @@
 Images are channels-last, so a window sees one piece of memory in each row of the image, of kw C numbers. The
 windows that begin in one column are the rows of a matrix that need not be made: from each to the next it is
 a row of the image. Every such matrix is multiplied by every row of the kernel, and the products are added up.
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/conv.py``.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..device import Array, on_gpu
-from .geometry import Convolved, Geometry, Place, blocks, cut_off, strided_view
+from ...device import Array, on_gpu
+from ..conv import Convolved
+from ..geometry import Geometry
 from .groups import rotated_kernel, split_groups
 from .im2col import SMALL, im2col, parts_of
 from .im2col import correlate as correlate_windows
+from .images import Place, blocks, cut_off, strided_view
 from .phases import sum_of_phases
 
 CACHE = 4 << 20  # bytes of images, and of products, at a time
@@ -39,18 +41,18 @@ class KernelRow(NamedTuple):
     windows: Array
 
 
-def fits(geometry: Geometry) -> bool:
+def fits(w: tuple[int, ...], geometry: Geometry) -> bool:
     """Whether what a window sees of a row lies side by side."""
     return geometry.dilation[1] == 1
 
 
-def pays(images: int, w: tuple[int, ...], geometry: Geometry, height: int, width: int) -> bool:
+def pays(x: tuple[int, ...], w: tuple[int, ...], geometry: Geometry) -> bool:
     """Whether it takes less time than im2col: for many windows, and kernels of at least three columns.
 
     A product needs 8 channels and filters, and few enough of them for 16 windows in a small one, or 48 at a
     stride. The fewer channels, the more windows make up for the calls (measured for 4 x 4 to 64 x 64 pixels).
     """
-    kw, (filters, channels) = geometry.kernel[1], w[:2]
+    kw, (filters, channels), (images, height, width, _) = geometry.kernel[1], w[:2], x
     filters //= geometry.groups
     fewest, rows = min(filters, channels), 16 if geometry.stride == (1, 1) else 48
     windows = images * math.prod(geometry.output(height, width))

@@ -9,7 +9,7 @@ six rows of the image stand four rows of windows of 3 rows, three of 4, or two o
 where * is such a product of windows with a row of the kernel: 6 products instead of 12, 12 or 10. The
 matrices are those of ``winograd``; the transforms are matrix products, too. Errors in float32 are about 3e-6
 of the largest element.
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/conv.py``.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..device import Array, on_gpu
-from .geometry import Convolved, Geometry, Place, cut_off, extended, pixels, strided_view
+from ...device import Array, on_gpu
+from ..conv import Convolved
+from ..geometry import Geometry, with_border
 from .groups import rotated_kernel, split_groups
 from .im2col import SMALL, im2col
+from .images import Place, cut_off, pixels, strided_view
 from .kernel_rows import FEW_FILTERS, LEAST, equal_blocks
 from .winograd import BT, IN
 
@@ -40,17 +42,17 @@ class Windows(NamedTuple):
     pixels: int  # of all, with those behind the last tile
 
 
-def fits(geometry: Geometry) -> bool:
+def fits(w: tuple[int, ...], geometry: Geometry) -> bool:
     """Whether the kernel has three to five rows, at stride and dilation 1."""
     return 3 <= geometry.kernel[0] <= 5 and geometry.stride == geometry.dilation == (1, 1)
 
 
-def pays(images: int, w: tuple[int, ...], geometry: Geometry, height: int, width: int) -> bool:
+def pays(x: tuple[int, ...], w: tuple[int, ...], geometry: Geometry) -> bool:
     """Whether it takes less time than sums of products: for many windows, and small enough products.
 
     It needs 4 channels and filters (measured for 1 to 256 of them, and images of 7 x 7 to 32 x 32).
     """
-    kw, (filters, channels) = geometry.kernel[1], w[:2]
+    kw, (filters, channels), (images, height, width, _) = geometry.kernel[1], w[:2], x
     filters //= geometry.groups
     enough = images * math.prod(geometry.output(height, width)) * min(filters, channels) * geometry.groups
     return (
@@ -107,7 +109,7 @@ def kernel_gradient(x: Array, g: Array, shape: tuple[int, ...], geometry: Geomet
     """The pullback to the kernel, (F, C / groups, kh, kw); g may end with zeros that complete the tiles."""
     groups, (kh, kw), (filters, channels) = geometry.groups, geometry.kernel, shape[:2]
     (n, rows, columns, _), out, below = g.shape, IN + 1 - kh, rows_below(g.shape[1], kh)
-    gs = extended(g, (below, 0)).reshape(n, (rows + below) // out, out, columns * filters)
+    gs = with_border(g, (0, 0), (below, 0)).reshape(n, (rows + below) // out, out, columns * filters)
     turned = filters < FEW_FILTERS * groups
     sizes = (filters // groups, kw * channels) if turned else (kw * channels, filters // groups)
     d, gradients = np.zeros((IN, groups, *sizes), g.dtype), np.zeros((IN, 0), g.dtype)

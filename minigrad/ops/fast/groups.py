@@ -1,16 +1,13 @@
 """Groups of channels, each of which is a convolution of its own.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/conv.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ..device import Array, array_module
-from .geometry import Convolved, Geometry
-
-Algorithm = Callable[..., Convolved]  # of images, a kernel and a Geometry; some of them of a bias
+from ...device import Array, array_module
+from ..conv import Algorithm, Convolved
+from ..geometry import Geometry
 
 
 def one_by_one(algorithm: Algorithm) -> Algorithm:

@@ -3,14 +3,15 @@
 A window sees rows and columns of an image that are a dilation apart. All of one remainder make an image of
 their own, on which the window has no gaps ("space to batch"; compare Yu and Koltun, "Multi-scale context
 aggregation by dilated convolutions", 2016).
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/conv.py``.
 """
 
 from __future__ import annotations
 
-from ..device import Array, array_module
-from .geometry import Convolved, Geometry, extended, pad_rows_and_columns
-from .groups import Algorithm
+from ...device import Array, array_module
+from ..conv import Algorithm, Convolved
+from ..geometry import Geometry, with_border
+from .images import padded_images
 
 
 def by_remainders(algorithm: Algorithm) -> Algorithm:
@@ -21,7 +22,7 @@ def by_remainders(algorithm: Algorithm) -> Algorithm:
         if dilation == (1, 1):
             return algorithm(x, w, geometry)
         if ph % dilation[0] or pw % dilation[1]:
-            padded = pad_rows_and_columns(x, (ph, pw))
+            padded = padded_images(x, (ph, pw))
             y, (to_padded, to_kernel) = with_dilation(padded, w, geometry._replace(padding=(0, 0)))
             return y, (lambda g: to_padded(g)[:, ph : ph + height, pw : pw + width], to_kernel)
         plain = geometry._replace(dilation=(1, 1), padding=(ph // dilation[0], pw // dilation[1]))
@@ -44,7 +45,7 @@ def split(x: Array, dilation: tuple[int, int]) -> Array:
     """Images (N, H, W, C) by the remainders of their rows and columns, with zeros where one has fewer."""
     (down, across), (n, height, width, channels) = dilation, x.shape
     count, rows, columns = smaller(n, height, width, dilation)
-    x = extended(x, (rows * down - height, columns * across - width))
+    x = with_border(x, (0, 0), (rows * down - height, columns * across - width))
     x = x.reshape(n, rows, down, columns, across, channels).transpose(2, 4, 0, 1, 3, 5)
     return x.reshape(count, rows, columns, channels)
 

@@ -1,0 +1,41 @@
+"""Ops of elements keep the memory order of images, whose channels lie side by side ("channels-last").
+
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``elementwise.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from ..op import OpResult, Pullback, shape_of
+from .geometry import nchw
+
+
+def in_memory_order(function: Callable[..., OpResult]) -> Callable[..., OpResult]:
+    """``function``, which treats each element alone, of images channels-last as (N, H, W, C) arrays.
+
+    NumPy's functions write in the memory order of their operands, CuPy's in C order, which here is the same.
+    """
+
+    def turned(x: Any) -> Any:
+        ndim = len(shape_of(x))  # what has no axes broadcasts anyway
+        return x[(None,) * (4 - ndim)].transpose(0, 2, 3, 1) if ndim else x
+
+    def turned_pullback(pullback: Pullback) -> Pullback:
+        return wraps(pullback)(lambda g: nchw(pullback(g.transpose(0, 2, 3, 1))))
+
+    @wraps(function)
+    def ordered(*arrays: Any, **settings: Any) -> OpResult:
+        if not any(map(is_channels_last, arrays)) or any(len(shape_of(x)) > 4 for x in arrays):
+            return function(*arrays, **settings)
+        value, pullbacks = function(*map(turned, arrays), **settings)
+        return nchw(value), tuple(pull and turned_pullback(pull) for pull in pullbacks)
+
+    return ordered
+
+
+def is_channels_last(x: Any) -> bool:
+    """Whether ``x`` are images whose channels lie closer together in memory than their columns."""
+    return len(shape_of(x)) == 4 and x.strides[1] < x.strides[3]
