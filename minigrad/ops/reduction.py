@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..device import Array, array_module
+from ..device import Array
 from ..forward_pass import check_whole_batch
 from ..lookup import check_choice
 from ..op import shape_of
@@ -37,11 +37,12 @@ def reduced(
     check_choice("reduction", reduction, ("mean", "sum", "none", *others))
     if reduction == "none":
         return each, lambda g: g
-    xp = array_module(each)
-    total = xp.sum(each)
+    total = each.sum()
     if reduction == "sum":
         check_whole_batch(f'{loss} with reduction="sum"')
         return total, lambda g: g
-    divisor = each.dtype.type(max(each.size, 1)) if divisor is None else divisor
-    with np.errstate(invalid="ignore"):
+    if divisor is None:
+        n = each.dtype.type(max(each.size, 1))
+        return total / n, lambda g: g / n
+    with np.errstate(invalid="ignore"):  # 0 / 0
         return total / divisor, lambda g: g / (divisor + (divisor == 0))

@@ -107,9 +107,9 @@ def places(
     if settings.weight is not None:
         factors = factors * settings.class_weights(x)[labels]
     divisor = None if isinstance(factors, int) else settings.divisor(factors)
-    rows, *pixels = (
-        np.arange(n).reshape(-1, *[1] * (labels.ndim - 1 - i)) for i, n in enumerate(labels.shape)
-    )
+    if labels.ndim == 1:
+        return (np.arange(len(labels)), labels), factors, divisor
+    rows, *pixels = np.indices(labels.shape, sparse=True)
     return (rows, labels, *pixels), factors, divisor
 
 
