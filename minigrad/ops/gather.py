@@ -9,12 +9,12 @@ import math
 
 import numpy as np
 
-from .. import loops
 from ..device import Array, array_module, on_gpu
 from ..op import OpResult, op
 from ..tensor import as_array
 from .axes import axis_of
 from .elementwise import masked
+from .faster import faster
 from .sum_by_row import sum_by_row
 
 
@@ -28,20 +28,9 @@ def gather(x: Array, indices: Array, *, axis: int) -> OpResult:
     host would have to wait for it, the element is NaN.
     """
     x, indices = as_array(x), as_array(indices)
-    xp, axis = array_module(x), axis_of(axis, max(x.ndim, 1))
+    axis = axis_of(axis, max(x.ndim, 1))
     check_indices("gather", indices, x, axis)
-    shape = x.shape
-    if loops.can_take(x) and are_whole(indices, x, axis):
-        rows = three_axes(np.asarray(indices, np.intp), axis)
-        return take(x, rows, axis, indices.shape), (
-            lambda g: add(np.zeros(shape, g.dtype), rows, axis, g),
-            None,
-        )
-    places = places_of(indices, x, axis)
-    y = xp.take(x.reshape(-1), places)
-    if on_gpu(indices) and x.dtype.kind == "f":
-        y = xp.where((indices >= 0) & (indices < shape[axis] if shape else 1), y, xp.nan)
-    return y, (lambda g: sum_by_row(g.reshape(-1), places.reshape(-1), math.prod(shape)).reshape(shape), None)
+    return take(x, indices, axis)
 
 
 @op
@@ -85,71 +74,25 @@ def scatter_add(x: Array, indices: Array, values: Array, *, axis: int) -> OpResu
     xp, axis = array_module(x), axis_of(axis, max(x.ndim, 1))
     check_indices("scatter_add", indices, x, axis)
     values = xp.broadcast_to(xp.asarray(values, xp.result_type(x, values)), indices.shape)
-    if loops.can_take(x, values) and are_whole(indices, x, axis):
-        rows, sizes = three_axes(np.asarray(indices, np.intp), axis), indices.shape
-        return add(x.copy(order="C"), rows, axis, values), (
-            lambda g: g,
-            None,
-            lambda g: take(g, rows, axis, sizes),
-        )
-    places = places_of(indices, x, axis)
+    return add(x, indices, values, axis)
+
+
+@faster
+def take(x: Array, indices: Array, axis: int) -> OpResult:
+    """``gather`` of indices that were checked."""
+    xp, shape, places = array_module(x), x.shape, places_of(indices, x, axis)
+    y = xp.take(x.reshape(-1), places)
+    if on_gpu(indices) and x.dtype.kind == "f":
+        y = xp.where((indices >= 0) & (indices < shape[axis] if shape else 1), y, xp.nan)
+    return y, (lambda g: sum_by_row(g.reshape(-1), places.reshape(-1), math.prod(shape)).reshape(shape), None)
+
+
+@faster
+def add(x: Array, indices: Array, values: Array, axis: int) -> OpResult:
+    """``scatter_add`` of indices that were checked and values of their shape."""
+    xp, places = array_module(x), places_of(indices, x, axis)
     y = x + sum_by_row(values.reshape(-1), places.reshape(-1), x.size).reshape(x.shape)
     return y, (lambda g: g, None, lambda g: xp.take(g.reshape(-1), places))
-
-
-def are_whole(indices: Array, x: Array, axis: int) -> bool:
-    """Whether ``indices`` of the host are as long as x along all axes but ``axis``."""
-    shape = [*x.shape[:axis], *indices.shape[axis : axis + 1], *x.shape[axis + 1 :]]
-    return type(indices) is np.ndarray and x.ndim > 0 and list(indices.shape) == shape
-
-
-def three_axes(x: np.ndarray, axis: int) -> np.ndarray:
-    """x with all axes before ``axis`` as one, and all behind it."""
-    sizes = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
-    return np.ascontiguousarray(x).reshape(sizes)
-
-
-def take(x: np.ndarray, rows: np.ndarray, axis: int, shape: tuple[int, ...]) -> np.ndarray:
-    """The elements of x at ``rows``, ``three_axes`` of indices, in the indices' ``shape``."""
-    y = np.empty(shape, x.dtype)
-    take_along(three_axes(x, axis), rows, three_axes(y, axis))
-    return y
-
-
-def add(x: np.ndarray, rows: np.ndarray, axis: int, values: np.ndarray) -> np.ndarray:
-    """x, a contiguous array, to which the values are added at ``rows``, in its memory."""
-    add_along(three_axes(values, axis), rows, three_axes(x, axis))
-    return x
-
-
-@loops.compiled
-def take_along(x: Array, indices: Array, y: Array) -> None:
-    """All are (B, n, A), n along the axis; element [b, i, a] of y is [b, indices[b, i, a], a] of x."""
-    before, count, behind = indices.shape
-    for b in range(before):
-        if behind == 1:
-            places, row, out = indices[b, :, 0], x[b, :, 0], y[b, :, 0]
-            for i in range(count):
-                out[i] = row[places[i]]
-            continue
-        for i in range(count):
-            for a in range(behind):
-                y[b, i, a] = x[b, indices[b, i, a], a]
-
-
-@loops.compiled
-def add_along(values: Array, indices: Array, x: Array) -> None:
-    """The transpose: element [b, i, a] of the values is added to [b, indices[b, i, a], a] of x."""
-    before, count, behind = indices.shape
-    for b in range(before):
-        if behind == 1:
-            places, row, part = indices[b, :, 0], x[b, :, 0], values[b, :, 0]
-            for i in range(count):
-                row[places[i]] += part[i]
-            continue
-        for i in range(count):
-            for a in range(behind):
-                x[b, indices[b, i, a], a] += values[b, i, a]
 
 
 def are_distinct(places: Array, size: int) -> bool:

@@ -239,6 +239,7 @@ ADAPTIVE, FAST_ADAPTIVE = "minigrad.ops.adaptive_pool", "minigrad.ops.fast.adapt
 TRANSPOSED = "minigrad.ops.conv_transpose"
 ONE_PASS = "minigrad.ops.fast.conv_pool"
 WINDOW_LOOPS = "minigrad.ops.fast.window_loops"
+FAST_INTERPOLATE, FAST_GROUPS = "minigrad.ops.fast.interpolate", "minigrad.ops.fast.group_norm"
 INTERPOLATE, GROUPS, DIFFERENCE = "minigrad.ops.interpolate", "minigrad.ops.group_norm", "central difference"
 
 BUGS = [
@@ -421,7 +422,7 @@ BUGS = [
     Bug("a band is written over the first one", "minigrad.ops.fast.kernel_rows",
         "total = y[place].reshape(shape)", "total = y[:1, : shape[0]].reshape(shape)",
         convolutions_of_bands_are_the_direct_one, "kernel_rows"),
-    Bug("the ReLU behind batch-norm lets every gradient through", "minigrad.ops.batch_norm",
+    Bug("the ReLU behind batch-norm lets every gradient through", "minigrad.ops.fast.batch_norm",
         "e = zero if relu and ys[j] <= 0 else gs[j]", "e = gs[j]",
         a_relu_goes_with_batch_norm, "gradient of x"),
     Bug("batch-norm holds its value, too", "minigrad.ops.batch_norm",
@@ -434,12 +435,13 @@ BUGS = [
         "Fraction(n, m)", interpolation_is_its_definition, "Mismatched elements"),
     Bug("a blend's gradient goes to the first pixel", INTERPOLATE, "to_x_too(g * share)", "to_x(g * share)",
         interpolation_by_loops_is_the_readable_one, "gradient 0"),
-    Bug("loops give a blend's gradient to the first pixel", INTERPOLATE, "wide[t, c] += w", "wide[s, c] += w",
+    Bug("loops give a blend's gradient to the first pixel", FAST_INTERPOLATE,
+        "wide[t, c] += w", "wide[s, c] += w",
         interpolation_is_its_definition, DIFFERENCE),
-    Bug("loops blend with the share of the other pixel", INTERPOLATE,
+    Bug("loops blend with the share of the other pixel", FAST_INTERPOLATE,
         "v * tall[s, c] + w * tall[t, c]", "w * tall[s, c] + v * tall[t, c]",
         interpolation_is_its_definition, "Mismatched elements"),
-    Bug("a row's gradients begin with those of the row before", INTERPOLATE,
+    Bug("a row's gradients begin with those of the row before", FAST_INTERPOLATE,
         "            of_wide[:] = 0\n", "", interpolation_is_its_definition, DIFFERENCE),
     Bug("pixels have their centres at whole numbers", INTERPOLATE, "(2 * i + 1) * over - under, 0)",
         "2 * i * over, 0)", interpolation_is_its_definition, "Mismatched elements"),
@@ -453,25 +455,26 @@ BUGS = [
         interpolation_is_its_definition, "the same size"),
     Bug("a factor has all digits of its float", INTERPOLATE, ".limit_denominator(LARGEST_DENOMINATOR)", "",
         interpolation_is_its_definition, "Mismatched elements|out of bounds"),
-    Bug("each row is a copy of the first one", INTERPOLATE, "y[n, i - 1].reshape(-1)", "y[n, 0].reshape(-1)",
+    Bug("each row is a copy of the first one", FAST_INTERPOLATE,
+        "y[n, i - 1].reshape(-1)", "y[n, 0].reshape(-1)",
         interpolation_is_its_definition, "Mismatched elements"),
-    Bug("a pixel gets the gradients of the copies before its own", INTERPOLATE, "side=\"right\"",
+    Bug("a pixel gets the gradients of the copies before its own", FAST_INTERPOLATE, "side=\"right\"",
         "side=\"left\"", interpolation_is_its_definition, DIFFERENCE),
     Bug("a mean of groups is one of all channels", GROUPS, "max(n_pixels * size, 1)",
         "max(n_pixels * channels, 1)", normalisations_by_loops_are_the_readable_ones, "the value",
         thorough=True),
-    Bug("a group's mean is taken for a constant", GROUPS, "of_gradient / count * s\n", "0\n",
+    Bug("a group's mean is taken for a constant", FAST_GROUPS, "of_gradient / count * s\n", "0\n",
         samples_are_normalized, DIFFERENCE, thorough=True),
-    Bug("each channel of a group has its own mean", GROUPS,
+    Bug("each channel of a group has its own mean", FAST_GROUPS,
         "mean[n, j] = total / count", "mean[n, j] = sums[j] / pixels",
         samples_are_normalized, "Mismatched elements"),
-    Bug("the last chain of pixels is left out of a mean", GROUPS,
+    Bug("the last chain of pixels is left out of a mean", FAST_GROUPS,
         "                for j in range(len(part)):\n                    chains[j] += part[j]\n"
         "            for j in range(width):\n                sums[j], chains[j] = sums[j] + chains[j], 0",
         "                for j in range(len(part)):\n                    chains[j] += part[j]\n"
         "            for j in range(width):\n                sums[j], chains[j] = sums[j], 0",
         normalisations_by_loops_are_the_readable_ones, "the value", thorough=True),
-    Bug("a sample's sums begin with those of the one before", GROUPS,
+    Bug("a sample's sums begin with those of the one before", FAST_GROUPS,
         "sums[j], products[j], m[j] = 0, 0, mean[n, j % channels]", "m[j] = mean[n, j % channels]",
         normalisations_by_loops_are_the_readable_ones, "gradient", thorough=True),
     Bug("loops take each row's mean for the first one's", "minigrad.ops.fast.layer_norm",

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from minigrad import ops, testing
 from minigrad.device import to_host
-from minigrad.ops import order
+from minigrad.ops.fast import order
 from minigrad.testing import on_device
 from tests.minigrad.extremes import extrema_at_places_are_exact, value_and_gradients
 from tests.minigrad.numpy_forms import FORMS, equals_its_form, sort

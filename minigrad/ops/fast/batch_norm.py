@@ -1,0 +1,170 @@
+"""The steps of batch normalization as loops.
+
+Over few channels they would be slow, so ``width`` elements, several pixels, are taken together. Chains of 32
+additions are in the dtype of x, which is twice as fast, and their sums in float64.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/__init__.py``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import loops
+from ...device import Array
+from ..batch_norm import gradient, gradient_sums, moments, normalized
+from ..faster import form_of
+
+
+@form_of(moments)
+def moments_by_loops(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if not loops.can_take(x):
+        return NotImplemented
+    mean, squares = np.empty(x.shape[1], x.dtype), np.empty(x.shape[1], x.dtype)
+    write_moments(x, mean, squares)
+    return mean, squares
+
+
+@form_of(normalized)
+def normalized_by_loops(
+    x: np.ndarray, mean: np.ndarray, factor: np.ndarray, bias: np.ndarray, relu: bool
+) -> np.ndarray:
+    if not loops.can_take(x, mean, factor, bias):
+        return NotImplemented
+    y = np.empty(x.shape, x.dtype)
+    write_normalized(x, mean, factor, np.ascontiguousarray(bias), relu, y)
+    return y
+
+
+@form_of(gradient_sums)
+def sums_by_loops(
+    g: np.ndarray, after_relu: np.ndarray | None, x: np.ndarray, mean: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    if not loops.can_take(g, x, mean):
+        return NotImplemented
+    total, along = np.empty((2, x.shape[1]), x.dtype)
+    y, relu = (x, False) if after_relu is None else (after_relu, True)
+    write_gradient_sums(np.ascontiguousarray(g), relu, y, x, mean, total, along)
+    return total, along
+
+
+@form_of(gradient)
+def gradient_by_loops(
+    g: np.ndarray,
+    after_relu: np.ndarray | None,
+    x: np.ndarray,
+    mean: np.ndarray,
+    factor: np.ndarray,
+    slope: np.ndarray,
+    shift: np.ndarray,
+) -> np.ndarray:
+    if not loops.can_take(g, x, mean, factor, slope, shift):
+        return NotImplemented
+    d = np.empty(x.shape, x.dtype)
+    y, relu = (x, False) if after_relu is None else (after_relu, True)
+    write_gradient(np.ascontiguousarray(g), relu, y, x, mean, factor, slope, shift, d)
+    return d
+
+
+@loops.compiled
+def write_moments(x: Array, mean: Array, squares: Array) -> None:
+    n, channels = x.shape
+    size, width, of_x = n * channels, channels * (128 // channels + 1), x.reshape(-1)
+    sums, chains, m = np.zeros(width), np.zeros(width, x.dtype), np.empty(width, x.dtype)
+    for first in range(0, size, 32 * width):
+        for start in range(first, min(first + 32 * width, size), width):
+            part = of_x[start : start + width]
+            for j in range(len(part)):
+                chains[j] += part[j]
+        for j in range(width):
+            sums[j], chains[j] = sums[j] + chains[j], 0
+    for j in range(channels, width):
+        sums[j % channels] += sums[j]
+    for c in range(channels):
+        mean[c] = sums[c] / n
+    for j in range(width):
+        sums[j], m[j] = 0, mean[j % channels]
+    for first in range(0, size, 32 * width):
+        for start in range(first, min(first + 32 * width, size), width):
+            part = of_x[start : start + width]
+            for j in range(len(part)):
+                chains[j] += (part[j] - m[j]) * (part[j] - m[j])
+        for j in range(width):
+            sums[j], chains[j] = sums[j] + chains[j], 0
+    for j in range(channels, width):
+        sums[j % channels] += sums[j]
+    for c in range(channels):
+        squares[c] = sums[c]
+
+
+@loops.compiled
+def write_normalized(x: Array, mean: Array, factor: Array, bias: Array, relu: bool, y: Array) -> None:
+    n, channels = x.shape
+    size, width, zero = n * channels, channels * (128 // channels + 1), x.dtype.type(0)
+    of_x, of_y = x.reshape(-1), y.reshape(-1)
+    m, f, b = np.empty(width, x.dtype), np.empty(width, x.dtype), np.empty(width, x.dtype)
+    for j in range(width):
+        c = j % channels
+        m[j], f[j], b[j] = mean[c], factor[c], bias[c]
+    for start in range(0, size, width):
+        part, out = of_x[start : start + width], of_y[start : start + width]
+        for j in range(len(part)):
+            value = (part[j] - m[j]) * f[j] + b[j]
+            out[j] = zero if relu and value <= 0 else value
+
+
+@loops.compiled
+def write_gradient_sums(
+    g: Array, relu: bool, y: Array, x: Array, mean: Array, total: Array, along: Array
+) -> None:
+    n, channels = x.shape
+    size, width, zero = n * channels, channels * (128 // channels + 1), x.dtype.type(0)
+    of_g, of_y, of_x = g.reshape(-1), y.reshape(-1), x.reshape(-1)
+    sums, chains = np.zeros(width), np.zeros(width, x.dtype)
+    products, chains_of_products, m = np.zeros(width), np.zeros(width, x.dtype), np.empty(width, x.dtype)
+    for j in range(width):
+        m[j] = mean[j % channels]
+    for first in range(0, size, 32 * width):
+        for start in range(first, min(first + 32 * width, size), width):
+            stop = start + width
+            part, gs, ys = of_x[start:stop], of_g[start:stop], of_y[start:stop]
+            for j in range(len(part)):
+                d = zero if relu and ys[j] <= 0 else gs[j]
+                chains[j] += d
+                chains_of_products[j] += d * (part[j] - m[j])
+        for j in range(width):
+            sums[j], chains[j] = sums[j] + chains[j], 0
+            products[j], chains_of_products[j] = products[j] + chains_of_products[j], 0
+    for j in range(channels, width):
+        sums[j % channels] += sums[j]
+        products[j % channels] += products[j]
+    for c in range(channels):
+        total[c], along[c] = sums[c], products[c]
+
+
+@loops.compiled
+def write_gradient(
+    g: Array,
+    relu: bool,
+    y: Array,
+    x: Array,
+    mean: Array,
+    factor: Array,
+    slope: Array,
+    shift: Array,
+    d: Array,
+) -> None:
+    n, channels = x.shape
+    size, width, zero = n * channels, channels * (128 // channels + 1), x.dtype.type(0)
+    of_g, of_y, of_x, of_d = g.reshape(-1), y.reshape(-1), x.reshape(-1), d.reshape(-1)
+    m, f = np.empty(width, x.dtype), np.empty(width, x.dtype)
+    a, b = np.empty(width, x.dtype), np.empty(width, x.dtype)
+    for j in range(width):
+        c = j % channels
+        m[j], f[j], a[j], b[j] = mean[c], factor[c], slope[c], shift[c]
+    for start in range(0, size, width):
+        stop = start + width
+        part, gs, ys, out = of_x[start:stop], of_g[start:stop], of_y[start:stop], of_d[start:stop]
+        for j in range(len(part)):
+            e = zero if relu and ys[j] <= 0 else gs[j]
+            out[j] = e * f[j] - (part[j] - m[j]) * a[j] - b[j]

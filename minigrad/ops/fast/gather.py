@@ -1,0 +1,113 @@
+"""Elements taken along an axis, added along an axis, and added by row, as loops.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/__init__.py``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ... import loops
+from ...device import Array
+from ...op import OpResult
+from ..faster import form_of
+from ..gather import add, take
+from ..sum_by_row import sum_by_row
+
+
+@form_of(take)
+def take_by_loops(x: np.ndarray, indices: np.ndarray, axis: int) -> OpResult:
+    if not (loops.can_take(x) and are_whole(indices, x, axis)):
+        return NotImplemented
+    shape, rows = x.shape, three_axes(np.asarray(indices, np.intp), axis)
+    to_x = lambda g: added(np.zeros(shape, g.dtype), rows, axis, g)  # noqa: E731
+    return taken(x, rows, axis, indices.shape), (to_x, None)
+
+
+@form_of(add)
+def add_by_loops(x: np.ndarray, indices: np.ndarray, values: np.ndarray, axis: int) -> OpResult:
+    if not (loops.can_take(x, values) and are_whole(indices, x, axis)):
+        return NotImplemented
+    sizes, rows = indices.shape, three_axes(np.asarray(indices, np.intp), axis)
+    to_values = lambda g: taken(g, rows, axis, sizes)  # noqa: E731
+    return added(x.copy(order="C"), rows, axis, values), (lambda g: g, None, to_values)
+
+
+@form_of(sum_by_row)
+def sum_by_row_in_loops(g: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
+    if not loops.can_take(g):
+        return NotImplemented
+    d = np.zeros((count, *g.shape[1:]), g.dtype)
+    flat, rows = np.ascontiguousarray(g).reshape(len(g), -1), np.ascontiguousarray(rows, np.intp)
+    add_rows(flat, rows, d.reshape(count, -1))
+    return d
+
+
+def are_whole(indices: Array, x: Array, axis: int) -> bool:
+    """Whether ``indices`` of the host are as long as x along all axes but ``axis``."""
+    shape = [*x.shape[:axis], *indices.shape[axis : axis + 1], *x.shape[axis + 1 :]]
+    return type(indices) is np.ndarray and x.ndim > 0 and list(indices.shape) == shape
+
+
+def three_axes(x: np.ndarray, axis: int) -> np.ndarray:
+    """x with all axes before ``axis`` as one, and all behind it."""
+    sizes = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
+    return np.ascontiguousarray(x).reshape(sizes)
+
+
+def taken(x: np.ndarray, rows: np.ndarray, axis: int, shape: tuple[int, ...]) -> np.ndarray:
+    """The elements of x at ``rows``, ``three_axes`` of indices, in the indices' ``shape``."""
+    y = np.empty(shape, x.dtype)
+    take_along(three_axes(x, axis), rows, three_axes(y, axis))
+    return y
+
+
+def added(x: np.ndarray, rows: np.ndarray, axis: int, values: np.ndarray) -> np.ndarray:
+    """x, a contiguous array, to which the values are added at ``rows``, in its memory."""
+    add_along(three_axes(values, axis), rows, three_axes(x, axis))
+    return x
+
+
+@loops.compiled
+def take_along(x: Array, indices: Array, y: Array) -> None:
+    """All are (B, n, A), n along the axis; element [b, i, a] of y is [b, indices[b, i, a], a] of x."""
+    before, count, behind = indices.shape
+    for b in range(before):
+        if behind == 1:
+            places, row, out = indices[b, :, 0], x[b, :, 0], y[b, :, 0]
+            for i in range(count):
+                out[i] = row[places[i]]
+            continue
+        for i in range(count):
+            for a in range(behind):
+                y[b, i, a] = x[b, indices[b, i, a], a]
+
+
+@loops.compiled
+def add_along(values: Array, indices: Array, x: Array) -> None:
+    """The transpose: element [b, i, a] of the values is added to [b, indices[b, i, a], a] of x."""
+    before, count, behind = indices.shape
+    for b in range(before):
+        if behind == 1:
+            places, row, part = indices[b, :, 0], x[b, :, 0], values[b, :, 0]
+            for i in range(count):
+                row[places[i]] += part[i]
+            continue
+        for i in range(count):
+            for a in range(behind):
+                x[b, indices[b, i, a], a] += values[b, i, a]
+
+
+@loops.compiled
+def add_rows(g: Array, rows: Array, d: Array) -> None:
+    if g.shape[1] == 1:
+        numbers, sums = g[:, 0], d[:, 0]
+        for i in range(len(rows)):
+            sums[rows[i]] += numbers[i]
+        return
+    for i in range(len(rows)):
+        row, part = d[rows[i]], g[i]
+        for j in range(len(part)):
+            row[j] += part[j]
