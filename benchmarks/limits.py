@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 
 from minigrad.ops.fast import depthwise
+from minigrad.ops.fast.group_norm import write_gradient, write_normalized
 from minigrad.ops.geometry import Geometry
-from minigrad.ops.group_norm import write_gradient, write_normalized
 
 Calls = Callable[[], object]
 

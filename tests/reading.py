@@ -16,6 +16,11 @@ ROOT = Path(__file__).parents[1]
 
 # Each subject by the first of these files that exists, of today's name and of earlier ones.
 SUBJECTS = {
+    "conv2d": ["minigrad/ops/conv.py"],
+    "max_pool2d": ["minigrad/ops/pool.py"],
+    "batch_norm": ["minigrad/ops/batch_norm.py"],
+    "softmax": ["minigrad/ops/softmax.py"],
+    "layer_norm": ["minigrad/ops/layer_norm.py"],
     "naive data parallelism": ["backends/data_parallel/naive.py"],
     "naive ZeRO": ["backends/data_parallel/zero/naive.py"],
     "naive parameter server": ["backends/data_parallel/parameter_server/naive.py"],

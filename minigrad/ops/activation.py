@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 
 from ..device import Array, array_module
+from ..dtypes import floating
+from ..faster import faster
 from ..lookup import check_choice
 from ..op import OpResult
-from .elementwise import elementwise, floating, logistic
-from .faster import faster
+from .elementwise import elementwise, logistic
 from .normal_distribution import normal_density, normal_distribution
 
 

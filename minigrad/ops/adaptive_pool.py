@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, array_module
+from ..dtypes import floating
+from ..faster import faster
+from ..half import half_in_single
+from ..memory_order import nchw, nhwc
 from ..op import OpResult, op
-from .elementwise import floating
-from .faster import faster
-from .geometry import nchw, nhwc, pair
-from .half import half_in_single
+from .geometry import pair
 from .pool import Pooled, shares_of_largest
 
 Sizes = int | tuple[int | None, int | None]

@@ -5,10 +5,12 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``reduce.py``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ..device import Array, array_module
 from ..tensor import Axis
 
 
@@ -35,3 +37,19 @@ def axis_of(axis: Any, ndim: int) -> int:
     if not -ndim <= int(axis) < ndim:
         raise ValueError(f"an array with {ndim} axes has no axis {axis}; pass one from {-ndim} to {ndim - 1}")
     return int(axis) % ndim
+
+
+def spreader(x: Array, axes: tuple[int, ...]) -> Callable[[Array], Array]:
+    """g of the reduced shape -> a view of it in the shape of ``x``."""
+    shape, dtype, reduced = x.shape, x.dtype, keepdims_shape(x.shape, axes)
+
+    def spread(g: Array) -> Array:
+        xp = array_module(g)
+        return xp.broadcast_to(xp.asarray(g, dtype=dtype).reshape(reduced), shape)
+
+    return spread
+
+
+def keepdims_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """``shape`` with the reduced axes kept as 1."""
+    return tuple(1 if i in axes else n for i, n in enumerate(shape))

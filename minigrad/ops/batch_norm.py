@@ -11,14 +11,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..device import Array, array_module
+from ..dtypes import floating
+from ..faster import faster
+from ..half import half_in_single
 from ..op import OpResult, shape_of
+from ..product import product
 from ..sums import column_sums
 from ..tape import once
 from .channelwise import channelwise
-from .elementwise import floating, positive_part, where_positive
-from .faster import faster
-from .half import half_in_single
-from .product import product
+from .selection import positive_part, where_positive
 
 Observe = Callable[[Array, Array, float], None]
 Gather = Callable[[Array], Sequence[Array]]

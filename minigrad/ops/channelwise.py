@@ -10,10 +10,10 @@ from functools import wraps
 from typing import Any, ParamSpec, cast
 
 from ..device import Array
+from ..memory_order import nchw, nhwc
 from ..op import OpResult, op, shape_of
 from ..tape import once
 from ..tensor import Tensor
-from .geometry import nchw, nhwc
 
 P = ParamSpec("P")
 

@@ -14,14 +14,15 @@ from contextvars import ContextVar
 import numpy as np
 
 from ..device import Array, array_module
+from ..dtypes import in_dtype_of
+from ..faster import faster
 from ..lookup import check_choice
+from ..memory_order import nchw, nhwc
 from ..op import OpResult, Pullback, op, shape_of
 from ..sums import axis_sums
 from ..tape import once
 from .conv_geometry import checked_geometry
-from .elementwise import in_dtype_of
-from .faster import faster
-from .geometry import Geometry, Pair, bordered, nchw, nhwc
+from .geometry import Geometry, Pair, bordered
 
 Convolved = tuple[Array, tuple[Pullback, Pullback]]  # the value; the pullbacks to the image and the kernel
 Algorithm = Callable[..., Convolved]  # of images, a kernel, a Geometry, and perhaps a bias

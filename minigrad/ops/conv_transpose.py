@@ -7,12 +7,13 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 from __future__ import annotations
 
 from ..device import Array, array_module
+from ..dtypes import in_dtype_of
+from ..memory_order import nchw, nhwc
 from ..op import OpResult, op, shape_of
 from ..tape import once
 from .conv import algorithm_for
 from .conv_geometry import integer
-from .elementwise import in_dtype_of
-from .geometry import Geometry, Pair, nchw, nhwc, pair, with_border
+from .geometry import Geometry, Pair, pair, with_border
 
 
 @op

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, array_module
+from ..memory_order import in_memory_order
 from ..op import OpResult, op
 from ..random_mask import Mask
-from .memory_order import in_memory_order
 
 
 @op

@@ -12,10 +12,12 @@ from typing import Any, ParamSpec
 import numpy as np
 
 from ..device import Array, array_module
+from ..dtypes import floating
+from ..faster import faster
+from ..memory_order import in_memory_order
 from ..op import OpResult, op
 from ..tensor import Tensor
-from .faster import faster
-from .memory_order import in_memory_order
+from .selection import masked, positive_part, where_positive, winners
 
 P = ParamSpec("P")
 
@@ -192,63 +194,11 @@ def clip(x: Array, *, low: float | None = None, high: float | None = None) -> Op
     return array_module(x).clip(x, low, high), (lambda g: masked(g, (x >= least) & (x <= most)),)
 
 
-def floating(x: Array, like: Any = None) -> Array:
-    """x in the dtype of ``like``, where that has floats; else x, where it has integers as float64."""
-    if like is not None and is_floating(like):
-        return x.astype(like.dtype, copy=False) if hasattr(x, "dtype") else x
-    return x.astype(float) if hasattr(x, "dtype") and x.dtype.kind != "f" else x
-
-
-def alike(x: Array, y: Array) -> tuple[Array, Array]:
-    """x and y as floats of one dtype: that of x, or of y where x has integers, or float64 where both have."""
-    if type(x) is type(y) is np.ndarray and x.dtype.char == y.dtype.char in "fd":
-        return x, y
-    x = floating(x, None if is_floating(x) else y)
-    return x, floating(y, x)
-
-
-def in_dtype_of(weight: Array, x: Array) -> Array:
-    """x in the dtype of a layer's weight: float64 samples do not widen what a float32 model computes.
-
-    Where the weight has integers x stays as it is.
-    """
-    return floating(x, weight) if is_floating(weight) else x
-
-
-def is_floating(x: Any) -> bool:
-    """Whether x is an array of floats; a Python number is none."""
-    return hasattr(x, "dtype") and x.dtype.kind == "f"
-
-
 @faster
 def logistic(x: Array) -> Array:
     """1 / (1 + e ** -x) of an array, in its dtype, with all its digits also where it is nearly 0."""
     with np.errstate(over="ignore"):  # 1 / inf is 0
         return 1 / (1 + array_module(x).exp(-floating(x)))
-
-
-@faster
-def positive_part(x: Array, out: Array | None = None) -> Array:
-    """max(x, 0), also written into ``out``, an array without gaps; in float32 and float64 never -0."""
-    return array_module(x).maximum(x, 0, out=out)
-
-
-@faster
-def where_positive(g: Array, y: Array) -> Array:
-    """The gradient of y, a ``positive_part``: g where y is positive or NaN, else 0."""
-    return masked(g, y != 0)
-
-
-@faster
-def masked(g: Array, mask: Array) -> Array:
-    """g where ``mask`` holds, else 0, also where g is infinite or NaN, which times 0 is NaN."""
-    return array_module(g).where(mask, g, g.dtype.type(0))
-
-
-@faster
-def winners(g: Array, x: Array, y: Array) -> Array:
-    """g where x > y or one of them is NaN, half of it where they are equal, else 0."""
-    return masked(g, ~(x <= y)) + masked(g / 2, x == y)
 
 
 def _module_of(x: Array, y: Array):

@@ -10,11 +10,11 @@ import math
 import numpy as np
 
 from ..device import Array, array_module, on_gpu
+from ..faster import faster
 from ..op import OpResult, op
 from ..tensor import as_array
 from .axes import axis_of
-from .elementwise import masked
-from .faster import faster
+from .selection import masked
 from .sum_by_row import sum_by_row
 
 

@@ -57,16 +57,6 @@ class Geometry(NamedTuple):
         return self._replace(padding=(dh * (kh - 1) - ph, dw * (kw - 1) - pw))
 
 
-def nhwc(x: Array) -> Array:
-    """Images as a contiguous (N, H, W, C) array; free when they are channels-last in memory."""
-    return array_module(x).ascontiguousarray(x.transpose(0, 2, 3, 1))
-
-
-def nchw(x: Array) -> Array:
-    """(N, H, W, C) as the (N, C, H, W) view that ops hand out."""
-    return x.transpose(0, 3, 1, 2)
-
-
 def bordered(x: Array, geometry: Geometry, value: float = 0) -> Array:
     """(N, H, W, C) images with all the border that windows see, full of ``value``."""
     (ph, pw), (below, right) = geometry.padding, geometry.extra

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 
 from ..device import Array, array_module
+from ..dtypes import floating
+from ..faster import faster
+from ..half import half_in_single
 from ..op import OpResult, Pullback, op, shape_of
 from ..tape import once
-from .elementwise import floating
-from .faster import faster
 from .geometry import are_integers
-from .half import half_in_single
 
 Normalized = tuple[Array, tuple[Pullback, Pullback, Pullback]]
 

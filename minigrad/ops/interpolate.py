@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..device import Array, array_module
+from ..dtypes import floating
+from ..faster import faster
 from ..lookup import check_choice
+from ..memory_order import nchw, nhwc
 from ..op import OpResult, op, shape_of
-from .elementwise import floating
-from .faster import faster
-from .geometry import Pair, nchw, nhwc, pair
+from .geometry import Pair, pair
 from .pool import Pooled
 from .shape import chosen
 

@@ -6,10 +6,10 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 from __future__ import annotations
 
 from ..device import Array, array_module
+from ..dtypes import floating
+from ..faster import faster
+from ..half import half_in_single
 from ..op import OpResult, op
-from .elementwise import floating
-from .faster import faster
-from .half import half_in_single
 from .trailing_axes import over_trailing_axes
 
 

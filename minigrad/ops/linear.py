@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..device import Array, array_module, on_gpu
+from ..dtypes import in_dtype_of
 from ..op import OpResult, op, shape_of
-from .elementwise import in_dtype_of
-from .product import product
+from ..product import product
 from .sum_by_row import sum_by_row
 
 

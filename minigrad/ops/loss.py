@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..device import Array, array_module
+from ..dtypes import alike, floating
+from ..faster import faster
+from ..half import half_in_single
 from ..op import OpResult, Pullback, op, shape_of
 from ..tensor import Tensor
-from .elementwise import alike, floating, logistic
-from .faster import faster
-from .half import half_in_single
+from .elementwise import logistic
 from .labels import LabelSettings
 from .reduction import pair, reduced
 from .softmax import log_probabilities

@@ -14,7 +14,8 @@ from ..device import Array, array_module
 from ..keyword_settings import settings_by_name
 from ..op import OpResult, op
 from ..tensor import Tensor, as_operand
-from .elementwise import masked, where
+from .elementwise import where
+from .selection import masked
 
 
 @op

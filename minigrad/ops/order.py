@@ -9,11 +9,11 @@ from operator import index
 from typing import Any
 
 from ..device import Array, array_module
+from ..faster import faster
 from ..keyword_settings import settings_by_name
 from ..op import OpResult, op
 from ..tensor import Tensor, as_array
 from .axes import axis_of
-from .faster import faster
 from .gather import gather, places_of
 
 

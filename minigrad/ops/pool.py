@@ -12,11 +12,12 @@ from functools import reduce
 import numpy as np
 
 from ..device import Array, array_module
+from ..dtypes import floating
+from ..faster import faster
+from ..half import half_in_single
+from ..memory_order import nchw, nhwc
 from ..op import OpResult, op
-from .elementwise import floating
-from .faster import faster
-from .geometry import Geometry, Pair, nchw, nhwc
-from .half import half_in_single
+from .geometry import Geometry, Pair
 from .taps import add_at_taps, pool_geometry, taps
 
 Pooled = tuple[Array, Callable[[Array], Array]]  # (N, H, W, C) images, and the pullback to what was pooled

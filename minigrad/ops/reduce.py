@@ -11,14 +11,15 @@ import math
 import numpy as np
 
 from ..device import Array, array_module
+from ..dtypes import floating
+from ..faster import faster
+from ..half import half_in_single
 from ..op import OpResult, Pullback, op
 from ..sums import axis_sums
 from ..tensor import Axis
-from .axes import axes_of
-from .elementwise import floating, masked
-from .faster import faster
-from .half import half_in_single
+from .axes import axes_of, keepdims_shape, spreader
 from .scan import products_before, scan
+from .selection import masked
 
 
 @op
@@ -127,22 +128,6 @@ def variance(x: Array, axes: tuple[int, ...], keepdims: bool, ddof: float) -> tu
         value = squares / centred.dtype.type(n)
     spread, factor = spreader(x, axes), 2 / n if n else math.inf
     return value.reshape(reduced) if keepdims else value, lambda g: spread(g * factor) * centred
-
-
-def spreader(x: Array, axes: tuple[int, ...]) -> Pullback:
-    """g of the reduced shape -> a view of it in the shape of ``x``."""
-    shape, dtype, reduced = x.shape, x.dtype, keepdims_shape(x.shape, axes)
-
-    def spread(g: Array) -> Array:
-        xp = array_module(g)
-        return xp.broadcast_to(xp.asarray(g, dtype=dtype).reshape(reduced), shape)
-
-    return spread
-
-
-def keepdims_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    """``shape`` with the reduced axes kept as 1."""
-    return tuple(1 if i in axes else n for i, n in enumerate(shape))
 
 
 def count(x: Array, axes: tuple[int, ...]) -> int:

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import numpy as np
 
 from ..device import Array
+from ..dtypes import alike
 from ..forward_pass import check_whole_batch
 from ..lookup import check_choice
 from ..op import shape_of
-from .elementwise import alike
 
 
 def pair(loss: str, x: Array, y: Array) -> tuple[Array, Array]:

@@ -6,9 +6,9 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 from __future__ import annotations
 
 from ..device import Array, array_module
+from ..faster import faster
+from ..half import half_in_single
 from ..op import OpResult, op
-from .faster import faster
-from .half import half_in_single
 from .reduction import pair, reduced
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..device import Array, array_module
+from ..dtypes import floating
+from ..half import half_in_single
 from ..op import OpResult, op
-from .elementwise import floating
-from .half import half_in_single
 from .trailing_axes import over_trailing_axes
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..device import Array, array_module
+from ..faster import faster
 from ..op import OpResult, op
 from .axes import axis_of
-from .faster import faster
 
 
 @op

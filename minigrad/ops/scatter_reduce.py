@@ -10,12 +10,13 @@ import math
 import numpy as np
 
 from ..device import Array, array_module
+from ..dtypes import floating
 from ..lookup import check_choice
 from ..op import OpResult, op
 from ..tensor import as_array
 from .axes import axis_of
-from .elementwise import floating, masked
 from .gather import check_indices, places_of
+from .selection import masked
 from .sum_by_row import sum_by_row
 
 REDUCTIONS = ["sum", "mean", "amax", "amin"]

@@ -14,12 +14,12 @@ import numpy as np
 from ..device import Array, array_module
 from ..keyword_settings import settings_by_name
 from ..lookup import check_choice
+from ..memory_order import is_channels_last, nchw, nhwc
 from ..op import OpResult, Pullback, op, shape_of
 from ..tensor import Axis, Tensor
 from .axes import axes_of, axis_of
-from .geometry import are_integers, nchw, nhwc
+from .geometry import are_integers
 from .linear import as_rows
-from .memory_order import is_channels_last
 from .sum_by_row import sum_by_row
 
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from ..device import Array, array_module
+from ..dtypes import floating
+from ..faster import faster
+from ..half import half_in_single
 from ..op import OpResult, op
 from ..tensor import Axis
-from .axes import axes_of
-from .elementwise import floating
-from .faster import faster
-from .half import half_in_single
-from .reduce import spreader
+from .axes import axes_of, spreader
 
 
 @op

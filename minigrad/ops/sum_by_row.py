@@ -6,7 +6,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``linear.py``.
 from __future__ import annotations
 
 from ..device import Array, array_module
-from .faster import faster
+from ..faster import faster
 
 
 @faster

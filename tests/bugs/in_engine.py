@@ -26,7 +26,7 @@ from minigrad import (
 )
 from minigrad.lr_schedules import SCHEDULES, warm_up
 from minigrad.nn import initial_weights
-from minigrad.ops import elementwise
+from minigrad.ops import selection
 from minigrad.ops.fast.elementwise import LINE
 from tests.bugs.bug import Bug
 from tests.minigrad import extremes, fast_form_laws, gpu_laws, op_laws, recompute_laws, tape_laws
@@ -112,7 +112,7 @@ def nan_passes_and_nothing_else_does() -> None:
 
 def a_relu_of_bits_has_its_gradient() -> None:
     x = np.tile(np.array([-0.0, 0.0, np.nan, -1.0, 2.0]), LINE // 4)
-    fast_form_laws.is_relu(elementwise.positive_part, elementwise.where_positive, x, np.ones_like(x))
+    fast_form_laws.is_relu(selection.positive_part, selection.where_positive, x, np.ones_like(x))
 
 
 def an_exponent_has_pytorchs_gradient() -> None:

@@ -166,7 +166,7 @@ BUGS = [
         indices_are_uploaded_once, "1 backward|TypeError"),
     Bug("an image arrives on the GPU in C order", DEVICE, "if on_gpu(x) or x.flags.c_contiguous:", "if True:",
         images_stay_channels_last, "strides .* became"),
-    Bug("a ufunc on the GPU writes C order", "minigrad.ops.memory_order",
+    Bug("a ufunc on the GPU writes C order", "minigrad.memory_order",
         "if not any(map(is_channels_last, arrays)) or", "if True or", images_stay_channels_last, "strides"),
     Bug("a sum of gradients is in C order", DEVICE, "a + b if xp is np else", "a + b if True else",
         images_stay_channels_last, "strides"),

@@ -5,8 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from minigrad import ops, testing
-from minigrad.ops import product
+from minigrad import ops, product, testing
 from minigrad.ops.scan import running_sums
 from minigrad.ops.sum_by_row import sum_by_row
 from minigrad.sums import axis_sums
@@ -285,10 +284,10 @@ BUGS = [
     Bug("slices are summed from the front again", FAST_SCAN,
         "i = slices - 1 - k if backwards else k", "i = k",
         sums_up_to_each_place_of_slices, "off by"),
-    Bug("a long row is multiplied by the first number only", "minigrad.ops.product",
+    Bug("a long row is multiplied by the first number only", "minigrad.product",
         "np.multiply(a, b, out=out)", "np.multiply(a[:1], b, out=out)",
         a_column_times_a_long_row_is_their_product, "another product|non-broadcastable"),
-    Bug("two columns times two rows are one of each", "minigrad.ops.product", "a.shape[1] == 1 and ", "",
+    Bug("two columns times two rows are one of each", "minigrad.product", "a.shape[1] == 1 and ", "",
         a_column_times_a_long_row_is_their_product, "another product|broadcast"),
     Bug("a row that is chosen again replaces the first one", FAST_GATHER,
         "row[j] += part[j]", "row[j] = part[j]", rows_chosen_often_are_sums, "differ from add.at's"),
@@ -353,7 +352,7 @@ BUGS = [
         "if False:", sums_between_axes_that_stay_have_short_chains, "off by"),
     Bug("a variance is one long chain", REDUCE, "axis_sums(centred * centred, axes)",
         "(centred * centred).sum(axis=axes)", many_rows_have_a_variance, "var:"),
-    Bug("half precision adds in half precision", "minigrad.ops.half",
+    Bug("half precision adds in half precision", "minigrad.half",
         "x.astype(np.float32, copy=False) if is_floating(x) else x", "x",
         half_precision_is_normalised, "in half precision|Warning"),
     Bug("a loss of integers wraps around", "minigrad.ops.reduction",
@@ -364,7 +363,7 @@ BUGS = [
         "is float16"),
     Bug("float64 samples widen a layer", "minigrad.ops.linear", "x = in_dtype_of(weight, x)", "pass",
         layers_have_the_dtype_of_their_weights, "float64"),
-    Bug("float64 targets widen a loss", "minigrad.ops.elementwise", "return x, floating(y, x)", "return x, y",
+    Bug("float64 targets widen a loss", "minigrad.dtypes", "return x, floating(y, x)", "return x, y",
         layers_have_the_dtype_of_their_weights, "float64"),
     Bug("axes are led back by the order that led there", "minigrad.ops.fast.softmax",
         "[order.index(i) for i in range(x.ndim)]", "order", softmax_goes_along_the_first_of_three_axes,

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
+FAST = "minigrad.ops.fast"
 PROJECT = ("minigrad", "backends", "tests")
 ROOT = Path(__file__).parents[2]
 
@@ -106,8 +107,20 @@ def reachable(name: str) -> frozenset[str]:
     modules, new = set[str](), {name}
     while new:
         modules |= new
-        new = {other for module in new for other in imports_of(module)} - modules
+        new = {other for module in new for other in imports_of(module) | joined_to(module)} - modules
     return frozenset(modules)
+
+
+def joined_to(name: str) -> frozenset[str]:
+    """The modules whose faster forms join a module's functions, so that it runs what they say."""
+    return frozenset(fast for fast in fast_modules() if name in imports_of(fast))
+
+
+@cache
+def fast_modules() -> list[str]:
+    """The modules of the fast shelf that join a form to a readable one."""
+    files = sorted(file_of(FAST).parent.glob("*.py"))
+    return [f"{FAST}.{file.stem}" for file in files if "@form_of(" in file.read_text(encoding="utf-8")]
 
 
 @cache

@@ -10,9 +10,9 @@ from unittest.mock import patch
 import numpy as np
 
 from minigrad import loops
+from minigrad.faster import faster
 from minigrad.ops.fast.exponential import exp, expm1, log1p
 from minigrad.ops.fast.normal_distribution import normal
-from minigrad.ops.faster import faster
 from minigrad.testing import DEVICE, on_device
 from tests.minigrad.extremes import near, value_and_gradients
 
@@ -149,17 +149,26 @@ def in_both_forms(law: Callable[..., None], *arguments: Any, **settings: Any) ->
 def loops_are_the_readable_form(
     op: Callable[..., Any], g: np.ndarray, *inputs: np.ndarray, roundings: Any = None
 ) -> None:
-    """Value and gradients of ``op`` as loops compute them, and as without Numba.
+    """Value and gradients of ``op`` as loops compute them, as without Numba, and on the readable shelf alone.
 
     Each element differs by ``roundings`` eps of itself and of its g, by 0 where it must have the same bits.
     By default they are sums of some hundreds of elements, in another order, which differ by less than 1000
     eps of the largest of the results and of g, from which small gradients are what is left of large terms.
     """
     with patch.object(loops, "can_take", wraps=loops.can_take) as fit:
-        value, gradients = value_and_gradients(op, *inputs, seed=g)
+        in_loops = value_and_gradients(op, *inputs, seed=g)
     assert fit.called or DEVICE != "numpy", "nothing asks for loops"
+    with patch.object(loops, "available", return_value=False):
+        without_loops = value_and_gradients(op, *inputs, seed=g)
     with readable_forms():
-        readable, readable_gradients = value_and_gradients(op, *inputs, seed=g)
+        readable = value_and_gradients(op, *inputs, seed=g)
+    are_alike(in_loops, readable, g, roundings)
+    are_alike(without_loops, readable, g, roundings)
+
+
+def are_alike(faster_results: Any, readable_results: Any, g: np.ndarray, roundings: Any) -> None:
+    """The value and the gradients of two forms differ by so many ``roundings``, as above."""
+    (value, gradients), (readable, readable_gradients) = faster_results, readable_results
     names = ["the value", *(f"gradient {i}" for i in range(len(gradients)))]
     for name, a, b in zip(names, [value, *gradients], [readable, *readable_gradients], strict=True):
         assert a.dtype == b.dtype and a.shape == b.shape, f"{name}: {a.dtype} {a.shape}, {b.dtype} {b.shape}"

@@ -18,9 +18,9 @@ import numpy as np
 from minigrad import Parameter, Tape, Tensor
 from minigrad.data import Batch
 from minigrad.device import Array, to_device, to_host
+from minigrad.faster import faster
 from minigrad.models import Net
 from minigrad.op import OpResult, op
-from minigrad.ops.faster import faster
 from minigrad.ops.geometry import Geometry
 from minigrad.ops.pool import max_of_windows
 from minigrad.ops.taps import places

@@ -9,7 +9,7 @@ from minigrad import cublas, nn, ops, recomputed
 from minigrad.capture import Captured
 from minigrad.data import Batch
 from minigrad.device import cuda_problem
-from minigrad.ops.product import product
+from minigrad.product import product
 from tests.bugs import in_capture
 from tests.bugs.bug import hunt
 from tests.double import ON_DOUBLE, check_on_double, needs_double

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from minigrad import device, loops, op, ops, sums
+from minigrad import device, loops, op, ops, product, sums
 from minigrad.nn import initial_weights
-from minigrad.ops import product, scan
-from minigrad.ops.elementwise import masked, positive_part, where_positive, winners
+from minigrad.ops import scan
 from minigrad.ops.fast import elementwise
 from minigrad.ops.fast.elementwise import constant_power
 from minigrad.ops.fast.elementwise_loops import of_elements
 from minigrad.ops.fast.softmax import are_rows
+from minigrad.ops.selection import masked, positive_part, where_positive, winners
 from minigrad.ops.sum_by_row import sum_by_row
 from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps
 from tests.minigrad.fast_form_laws import (

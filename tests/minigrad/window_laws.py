@@ -13,8 +13,8 @@ import numpy as np
 
 from minigrad import Parameter, Tape, Tensor, ops
 from minigrad.device import to_host
+from minigrad.faster import faster
 from minigrad.ops import pool
-from minigrad.ops.faster import faster
 from minigrad.testing import on_device
 
 Op = Callable[..., Tensor]

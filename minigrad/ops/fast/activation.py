@@ -9,10 +9,10 @@ import math
 
 from ... import loops
 from ...device import Array, on_gpu
+from ...dtypes import floating
+from ...faster import form_of
 from ...op import OpResult
 from ..activation import elu, gelu, hardswish, log_sigmoid, silu, softplus
-from ..elementwise import floating
-from ..faster import form_of
 from . import activation_kernels, activation_loops
 
 

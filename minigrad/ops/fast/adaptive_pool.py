@@ -12,11 +12,12 @@ import numpy as np
 
 from ... import loops
 from ...device import Array
+from ...dtypes import floating
+from ...faster import form_of
+from ...memory_order import nchw, nhwc
 from ...op import OpResult
 from ..adaptive_pool import Sizes, adaptive_avg_pool2d, adaptive_max_pool2d, rows_and_columns, spans
-from ..elementwise import floating
-from ..faster import form_of
-from ..geometry import Geometry, nchw, nhwc
+from ..geometry import Geometry
 from ..pool import max_of_windows, mean_of_windows
 from .window_loops import max_by_loops, means_by_loops
 

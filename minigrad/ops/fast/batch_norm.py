@@ -12,8 +12,8 @@ import numpy as np
 
 from ... import loops
 from ...device import Array
+from ...faster import form_of
 from ..batch_norm import gradient, gradient_sums, moments, normalized
-from ..faster import form_of
 
 
 @form_of(moments)

@@ -17,14 +17,15 @@ from typing import Any
 import numpy as np
 
 from ...device import Array
+from ...faster import form_of
+from ...memory_order import nchw, nhwc
 from ...op import OpResult, op, shape_of
 from ...sums import axis_sums
 from ...tape import once
 from ...tensor import Tensor
 from ..conv_pool import conv_pool2d, pays
-from ..elementwise import masked, positive_part
-from ..faster import form_of
-from ..geometry import Geometry, Pair, nchw, nhwc, pair
+from ..geometry import Geometry, Pair, pair
+from ..selection import masked, positive_part
 from . import im2col, kernel_rows, winograd, winograd_rows
 from .conv import fastest
 from .groups import rotated_kernel

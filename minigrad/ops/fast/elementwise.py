@@ -12,10 +12,11 @@ import numpy as np
 
 from ... import loops
 from ...device import Array, array_module
+from ...faster import form_of
 from ...op import OpResult
 from ..elementwise import abs as absolute
-from ..elementwise import leaky_relu, logistic, masked, positive_part, power, sigmoid, where_positive, winners
-from ..faster import form_of
+from ..elementwise import leaky_relu, logistic, power, sigmoid
+from ..selection import masked, positive_part, where_positive, winners
 from . import elementwise_kernels as kernels
 from .elementwise_loops import (
     of_elements,

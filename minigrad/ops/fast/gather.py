@@ -11,8 +11,8 @@ import numpy as np
 
 from ... import loops
 from ...device import Array
+from ...faster import form_of
 from ...op import OpResult
-from ..faster import form_of
 from ..gather import add, take
 from ..sum_by_row import sum_by_row
 

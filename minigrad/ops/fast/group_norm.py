@@ -12,7 +12,7 @@ import numpy as np
 
 from ... import loops
 from ...device import Array
-from ..faster import form_of
+from ...faster import form_of
 from ..group_norm import Normalized, normalize_pixels
 
 

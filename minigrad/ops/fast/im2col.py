@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from ...device import Array, array_module, on_gpu
+from ...product import product
 from ..conv import Convolved
 from ..geometry import Geometry
-from ..product import product
 from . import im2col_kernels
 from .groups import one_by_one, rotated_kernel, split_groups
 from .images import Place, blocks, cut_off, padded_images, pixels, strided_view

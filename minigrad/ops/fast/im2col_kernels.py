@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable
 
 from ...device import Array, array_module, elementwise_kernel
+from ...product import product
 from ..conv import Convolved
 from ..geometry import Geometry
-from ..product import product
 from .images import blocks
 
 MOST_BYTES = 1 << 28  # of copied windows at a time: few large products are best

@@ -11,7 +11,7 @@ import numpy as np
 
 from ... import loops
 from ...device import Array
-from ..faster import form_of
+from ...faster import form_of
 from ..interpolate import Axis, Pooled, resampled_image
 from .window_loops import means_by_loops
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from ... import loops
 from ...device import Array
+from ...dtypes import floating
+from ...faster import form_of
 from ...op import OpResult
 from ...tape import once
-from ..elementwise import floating
-from ..faster import form_of
 from ..layer_norm import layer_norm
 
 

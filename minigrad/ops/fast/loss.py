@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ...device import Array, array_module, on_gpu
+from ...dtypes import alike, floating
+from ...faster import form_of
 from ...op import OpResult, shape_of
-from ..elementwise import alike, floating, logistic
-from ..faster import form_of
+from ..elementwise import logistic
 from ..labels import LabelSettings, check_kind, checked_labels
 from ..loss import (
     binary_cross_entropy_with_logits,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..faster import form_of
+from ...faster import form_of
 from ..order import elements, largest_of_rows
 
 GROUP = 8  # elements of a group, a power of two

@@ -12,7 +12,7 @@ import numpy as np
 
 from ... import loops
 from ...device import Array, array_module, on_gpu
-from ..faster import form_of
+from ...faster import form_of
 from ..geometry import Geometry, bordered
 from ..pool import Pooled, lowest, max_of_windows, mean_of_windows
 from ..taps import places, taps

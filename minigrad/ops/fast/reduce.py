@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from ...device import Array, array_module
+from ...faster import form_of
 from ...op import OpResult
 from ...tensor import Axis
-from ..axes import axes_of
-from ..faster import form_of
-from ..reduce import is_extremum, prod, products_of_others, spreader
+from ..axes import axes_of, spreader
+from ..reduce import is_extremum, prod, products_of_others
 
 
 @form_of(is_extremum)

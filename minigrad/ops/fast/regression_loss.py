@@ -11,8 +11,8 @@ import numpy as np
 
 from ... import loops
 from ...device import Array
+from ...faster import form_of
 from ...op import OpResult
-from ..faster import form_of
 from ..reduction import pair, reduced
 from ..regression_loss import clipped_loss
 from .elementwise_loops import of_elements

@@ -11,9 +11,9 @@ import numpy as np
 
 from ... import loops
 from ...device import Array
+from ...faster import form_of
 from ...op import OpResult
 from ..axes import axis_of
-from ..faster import form_of
 from ..scan import cumprod, running_sums
 
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from ... import loops
 from ...device import Array
+from ...faster import form_of
 from ...op import OpResult
 from ...tensor import Axis
-from ..axes import axes_of
-from ..faster import form_of
-from ..reduce import spreader
+from ..axes import axes_of, spreader
 from ..softmax import log_softmax, logsumexp, softmax
 from .exponential import exp
 

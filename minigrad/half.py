@@ -14,9 +14,9 @@ from typing import Any, ParamSpec, cast
 
 import numpy as np
 
-from ..op import OpResult, Pullback
-from ..tape import once
-from .elementwise import is_floating
+from .dtypes import is_floating
+from .op import OpResult, Pullback
+from .tape import once
 
 P = ParamSpec("P")
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import cublas
-from ..device import Array, array_module
+from . import cublas
+from .device import Array, array_module
 
 LONG_ROW = 2048  # elements; a column times such a row is multiplied in 0.2 to 0.7 of the time of a product
 

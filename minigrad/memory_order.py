@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from ..op import OpResult, Pullback, shape_of
-from .geometry import nchw
+from .device import Array, array_module
+from .op import OpResult, Pullback, shape_of
 
 
 def in_memory_order(function: Callable[..., OpResult]) -> Callable[..., OpResult]:
@@ -39,3 +39,13 @@ def in_memory_order(function: Callable[..., OpResult]) -> Callable[..., OpResult
 def is_channels_last(x: Any) -> bool:
     """Whether ``x`` are images whose channels lie closer together in memory than their columns."""
     return len(shape_of(x)) == 4 and x.strides[1] < x.strides[3]
+
+
+def nhwc(x: Array) -> Array:
+    """Images as a contiguous (N, H, W, C) array; free when they are channels-last in memory."""
+    return array_module(x).ascontiguousarray(x.transpose(0, 2, 3, 1))
+
+
+def nchw(x: Array) -> Array:
+    """(N, H, W, C) as the (N, C, H, W) view that ops hand out."""
+    return x.transpose(0, 3, 1, 2)
