@@ -1,7 +1,11 @@
-"""minigrad: a small tape-based autograd whose parallel strategies are proved to train like one machine."""
+"""minigrad: a small tape-based autograd whose parallel strategies are proved to train like one machine.
+
+Lecture section: back-propagation. Lesson: 02_backpropagation.
+"""
 
 from . import nn, ops, optim
 from .allocator import keep_freed_memory
+from .environment import variable
 from .op import op
 from .ops.conv import exact_convolutions
 from .recompute import recomputed
@@ -11,6 +15,8 @@ from .tensor import Parameter, Tensor
 __all__ = ["Parameter", "Tape", "Tensor", "exact_convolutions", "nn", "op", "ops", "optim", "recomputed"]
 
 keep_freed_memory()
+if variable("MINIGRAD_OPS") != "readable":
+    from .ops import fast  # noqa: F401 - its forms join those of ops
 
 
 def __getattr__(name: str) -> str:

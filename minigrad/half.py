@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, cast
 import numpy as np
 
 from .dtypes import is_floating
-from .op import OpResult, Pullback
+from .pullback import OpResult, Pullback
 from .tape import once
 
 P = ParamSpec("P")

@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any
 
 from .device import Array, array_module
-from .op import OpResult, Pullback, shape_of
+from .pullback import OpResult, Pullback, shape_of
 
 
 def in_memory_order(function: Callable[..., OpResult]) -> Callable[..., OpResult]:

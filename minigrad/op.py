@@ -19,11 +19,9 @@ import numpy as np
 
 from .device import Array, on_gpu
 from .keyword_settings import check_positions, name_of
+from .pullback import OpResult
 from .tape import current_tape
 from .tensor import Tensor, as_array, as_operand
-
-Pullback = Callable[[Array], Array]
-OpResult = tuple[Array, tuple[Pullback | None, ...]]
 
 P = ParamSpec("P")
 
@@ -194,11 +192,6 @@ def check_one_device(name: str, arrays: Sequence[Any]) -> None:
             f"{name} takes arrays of one device, got {places}; move the model and the data to the same one, "
             'with .to(device="cupy") or .to(device="numpy")'
         ) from None
-
-
-def shape_of(x: Any) -> tuple[int, ...]:
-    """The shape of an operand; a Python number has none."""
-    return getattr(x, "shape", ())
 
 
 def as_0d_array(value: Any, *operands: Any) -> Array:

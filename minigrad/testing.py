@@ -80,11 +80,11 @@ def compare_slopes(f: Op, inputs: Sequence[Array], directions: Sequence[Sequence
 
 
 def shares_memory(a: Array, b: Array) -> bool:
-    """Whether the arrays share a byte; a NumPy scalar is a value and shares none.
+    """Whether the arrays share a byte; a NumPy scalar shares none, nor do the host and a GPU.
 
     CuPy hands arrays without axes to its kernels by value, also to that which asks for their addresses.
     """
-    if isinstance(a, np.generic) or isinstance(b, np.generic):
+    if isinstance(a, np.generic) or isinstance(b, np.generic) or on_gpu(a) != on_gpu(b):
         return False
     return bool(array_module(a).shares_memory(a.reshape(a.shape or 1), b.reshape(b.shape or 1)))
 

@@ -36,8 +36,9 @@ from typing import Any
 
 from minigrad.data import shares
 from minigrad.device import Array, array_module
-from minigrad.op import OpResult, op
+from minigrad.op import op
 from minigrad.ops import transpose
+from minigrad.pullback import OpResult
 from minigrad.tensor import Tensor
 
 from . import collectives

@@ -4,7 +4,6 @@ This folder is what one reads: one file for each family. ``fast`` has faster for
 Lecture section: back-propagation. Lesson: 02_backpropagation.
 """
 
-from ..environment import variable
 from .activation import elu, gelu, hardswish, log_sigmoid, silu, softplus
 from .adaptive_pool import adaptive_avg_pool2d, adaptive_max_pool2d
 from .batch_norm import batch_norm
@@ -72,9 +71,6 @@ from .shape import (
     transpose,
 )
 from .softmax import log_softmax, logsumexp, softmax
-
-if variable("MINIGRAD_OPS") != "readable":
-    from . import fast as fast
 
 __all__ = [
     "abs", "adaptive_avg_pool2d", "adaptive_max_pool2d", "add", "argsort", "astype", "avg_pool1d",

@@ -11,7 +11,7 @@ from ..device import Array, array_module
 from ..dtypes import floating
 from ..faster import faster
 from ..lookup import check_choice
-from ..op import OpResult
+from ..pullback import OpResult
 from .elementwise import elementwise, logistic
 from .normal_distribution import normal_density, normal_distribution
 

@@ -17,7 +17,8 @@ from ..dtypes import floating
 from ..faster import faster
 from ..half import half_in_single
 from ..memory_order import nchw, nhwc
-from ..op import OpResult, op
+from ..op import op
+from ..pullback import OpResult
 from .geometry import pair
 from .pool import Pooled, shares_of_largest
 

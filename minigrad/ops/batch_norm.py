@@ -14,8 +14,8 @@ from ..device import Array, array_module
 from ..dtypes import floating
 from ..faster import faster
 from ..half import half_in_single
-from ..op import OpResult, shape_of
 from ..product import product
+from ..pullback import OpResult, shape_of
 from ..sums import column_sums
 from ..tape import once
 from .channelwise import channelwise

@@ -11,7 +11,8 @@ from typing import Any, ParamSpec, cast
 
 from ..device import Array
 from ..memory_order import nchw, nhwc
-from ..op import OpResult, op, shape_of
+from ..op import op
+from ..pullback import OpResult, shape_of
 from ..tape import once
 from ..tensor import Tensor
 

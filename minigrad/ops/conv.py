@@ -18,7 +18,8 @@ from ..dtypes import in_dtype_of
 from ..faster import faster
 from ..lookup import check_choice
 from ..memory_order import nchw, nhwc
-from ..op import OpResult, Pullback, op, shape_of
+from ..op import op
+from ..pullback import OpResult, Pullback, shape_of
 from ..sums import axis_sums
 from ..tape import once
 from .conv_geometry import checked_geometry

@@ -9,7 +9,8 @@ from typing import Any
 
 from ..device import Array
 from ..keyword_settings import settings_by_name
-from ..op import OpResult, op, shape_of
+from ..op import op
+from ..pullback import OpResult, shape_of
 from ..tape import once
 from ..tensor import Tensor
 from .conv import convolution

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..device import Array
 from ..lookup import check_choice
-from ..op import shape_of
+from ..pullback import shape_of
 from .geometry import Geometry, Pair, are_integers, check_windows_fit, pair
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from ..device import Array, array_module
 from ..dtypes import in_dtype_of
 from ..memory_order import nchw, nhwc
-from ..op import OpResult, op, shape_of
+from ..op import op
+from ..pullback import OpResult, shape_of
 from ..tape import once
 from .conv import algorithm_for
 from .conv_geometry import integer

@@ -12,7 +12,8 @@ import numpy as np
 
 from ..device import Array, array_module
 from ..memory_order import in_memory_order
-from ..op import OpResult, op
+from ..op import op
+from ..pullback import OpResult
 from ..random_mask import Mask
 
 

@@ -15,7 +15,8 @@ from ..device import Array, array_module
 from ..dtypes import floating
 from ..faster import faster
 from ..memory_order import in_memory_order
-from ..op import OpResult, op
+from ..op import op
+from ..pullback import OpResult
 from ..tensor import Tensor
 from .selection import masked, positive_part, where_positive, winners
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from ..device import Array, array_module, on_gpu
 from ..faster import faster
-from ..op import OpResult, op
+from ..op import op
+from ..pullback import OpResult
 from ..tensor import as_array
 from .axes import axis_of
 from .selection import masked

@@ -11,7 +11,8 @@ from ..device import Array, array_module
 from ..dtypes import floating
 from ..faster import faster
 from ..half import half_in_single
-from ..op import OpResult, Pullback, op, shape_of
+from ..op import op
+from ..pullback import OpResult, Pullback, shape_of
 from ..tape import once
 from .geometry import are_integers
 

@@ -18,7 +18,8 @@ from ..dtypes import floating
 from ..faster import faster
 from ..lookup import check_choice
 from ..memory_order import nchw, nhwc
-from ..op import OpResult, op, shape_of
+from ..op import op
+from ..pullback import OpResult, shape_of
 from .geometry import Pair, pair
 from .pool import Pooled
 from .shape import chosen

@@ -9,7 +9,8 @@ from ..device import Array, array_module
 from ..dtypes import floating
 from ..faster import faster
 from ..half import half_in_single
-from ..op import OpResult, op
+from ..op import op
+from ..pullback import OpResult
 from .trailing_axes import over_trailing_axes
 
 

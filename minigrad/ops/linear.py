@@ -12,8 +12,9 @@ import numpy as np
 
 from ..device import Array, array_module, on_gpu
 from ..dtypes import in_dtype_of
-from ..op import OpResult, op, shape_of
+from ..op import op
 from ..product import product
+from ..pullback import OpResult, shape_of
 from .sum_by_row import sum_by_row
 
 

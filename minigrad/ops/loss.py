@@ -13,7 +13,8 @@ from ..device import Array, array_module
 from ..dtypes import alike, floating
 from ..faster import faster
 from ..half import half_in_single
-from ..op import OpResult, Pullback, op, shape_of
+from ..op import op
+from ..pullback import OpResult, Pullback, shape_of
 from ..tensor import Tensor
 from .elementwise import logistic
 from .labels import LabelSettings

@@ -12,7 +12,8 @@ import numpy as np
 
 from ..device import Array, array_module
 from ..keyword_settings import settings_by_name
-from ..op import OpResult, op
+from ..op import op
+from ..pullback import OpResult
 from ..tensor import Tensor, as_operand
 from .elementwise import where
 from .selection import masked

@@ -11,7 +11,8 @@ from typing import Any
 from ..device import Array, array_module
 from ..faster import faster
 from ..keyword_settings import settings_by_name
-from ..op import OpResult, op
+from ..op import op
+from ..pullback import OpResult
 from ..tensor import Tensor, as_array
 from .axes import axis_of
 from .gather import gather, places_of

@@ -14,7 +14,8 @@ from ..device import Array, array_module
 from ..dtypes import floating
 from ..faster import faster
 from ..half import half_in_single
-from ..op import OpResult, Pullback, op
+from ..op import op
+from ..pullback import OpResult, Pullback
 from ..sums import axis_sums
 from ..tensor import Axis
 from .axes import axes_of, keepdims_shape, spreader

@@ -13,7 +13,7 @@ from ..device import Array
 from ..dtypes import alike
 from ..forward_pass import check_whole_batch
 from ..lookup import check_choice
-from ..op import shape_of
+from ..pullback import shape_of
 
 
 def pair(loss: str, x: Array, y: Array) -> tuple[Array, Array]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from ..device import Array, array_module
 from ..faster import faster
 from ..half import half_in_single
-from ..op import OpResult, op
+from ..op import op
+from ..pullback import OpResult
 from .reduction import pair, reduced
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from ..device import Array, array_module
 from ..dtypes import floating
 from ..half import half_in_single
-from ..op import OpResult, op
+from ..op import op
+from ..pullback import OpResult
 from .trailing_axes import over_trailing_axes
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from ..device import Array, array_module
 from ..faster import faster
-from ..op import OpResult, op
+from ..op import op
+from ..pullback import OpResult
 from .axes import axis_of
 
 

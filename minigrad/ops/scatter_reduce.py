@@ -12,7 +12,8 @@ import numpy as np
 from ..device import Array, array_module
 from ..dtypes import floating
 from ..lookup import check_choice
-from ..op import OpResult, op
+from ..op import op
+from ..pullback import OpResult
 from ..tensor import as_array
 from .axes import axis_of
 from .gather import check_indices, places_of

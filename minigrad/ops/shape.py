@@ -15,7 +15,8 @@ from ..device import Array, array_module
 from ..keyword_settings import settings_by_name
 from ..lookup import check_choice
 from ..memory_order import is_channels_last, nchw, nhwc
-from ..op import OpResult, Pullback, op, shape_of
+from ..op import op
+from ..pullback import OpResult, Pullback, shape_of
 from ..tensor import Axis, Tensor
 from .axes import axes_of, axis_of
 from .geometry import are_integers

@@ -11,7 +11,8 @@ from ..device import Array, array_module
 from ..dtypes import floating
 from ..faster import faster
 from ..half import half_in_single
-from ..op import OpResult, op
+from ..op import op
+from ..pullback import OpResult
 from ..tensor import Axis
 from .axes import axes_of, spreader
 

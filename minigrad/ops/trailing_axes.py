@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any, ParamSpec, cast
 
 from ..device import Array
-from ..op import OpResult, Pullback, shape_of
+from ..pullback import OpResult, Pullback, shape_of
 
 P = ParamSpec("P")
 

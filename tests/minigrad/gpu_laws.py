@@ -20,11 +20,12 @@ from minigrad.data import Batch
 from minigrad.device import Array, to_device, to_host
 from minigrad.faster import faster
 from minigrad.models import Net
-from minigrad.op import OpResult, op
+from minigrad.op import op
 from minigrad.ops.geometry import Geometry
 from minigrad.ops.pool import max_of_windows
 from minigrad.ops.taps import places
 from minigrad.optim import Optimizer
+from minigrad.pullback import OpResult
 from minigrad.work import Work, forward_backward_pass
 from tests.minigrad.op_laws import channels_last, is_channels_last
 

@@ -14,7 +14,7 @@ import numpy as np
 from minigrad import Tape, Tensor
 from minigrad.device import Array, array_module, to_host
 from minigrad.memory import retained_arrays
-from minigrad.op import OpResult
+from minigrad.pullback import OpResult
 from minigrad.tape import undo_broadcast
 from minigrad.testing import Op, compare_slopes, is_float, on_device, shares_memory
 from tests.double import ON_CUDA

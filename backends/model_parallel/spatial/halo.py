@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from minigrad import ops
 from minigrad.device import Array, array_module
-from minigrad.op import OpResult, op
+from minigrad.op import op
 from minigrad.ops.geometry import Geometry
+from minigrad.pullback import OpResult
 from minigrad.tensor import Tensor
 
 from ...comm.collectives import allgather

@@ -1,8 +1,8 @@
 """Forms of ops that are faster than the readable ones, which stand a folder above and do without these.
 
-Each file is named like the readable one that it joins, and imports it; see ``..faster``. With the environment
-variable MINIGRAD_OPS=readable none of them is imported.
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+Each file is named like the readable one that it joins, and imports it; see ``minigrad.faster``. With the
+environment variable MINIGRAD_OPS=readable none of them is imported.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``__init__.py``.
 """
 
 from . import (

@@ -11,7 +11,7 @@ from ... import loops
 from ...device import Array, on_gpu
 from ...dtypes import floating
 from ...faster import form_of
-from ...op import OpResult
+from ...pullback import OpResult
 from ..activation import elu, gelu, hardswish, log_sigmoid, silu, softplus
 from . import activation_kernels, activation_loops
 

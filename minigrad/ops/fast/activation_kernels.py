@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...device import Array, array_module, elementwise_kernel
-from ...op import OpResult
+from ...pullback import OpResult
 
 CONSTANTS = {"zero": 0, "one": 1, "half": 0.5, "root": math.sqrt(0.5), "peak": 1 / math.sqrt(2 * math.pi)}
 
@@ -39,8 +39,8 @@ ACTIVATIONS = {
     ),
     "elu": Activation("choose(x > 0, x, alpha * expm1(x))", "choose(x > 0, one, alpha * exp(x))", ("alpha",)),
     "hardswish": Activation(
-        "choose(x < -3, zero, choose(x > 3, x, x * (x + 3) / 6))",
-        "choose(x <= -3, zero, choose(x < 3, x / 3 + half, one))",
+        "x * choose(x <= -3, zero, choose(x >= 3, one, (x + 3) / 6))",
+        "choose(x <= -3, zero, choose(x >= 3, one, x / 3 + half))",
     ),
 }
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ... import loops
 from ...device import Array
-from ...op import OpResult
+from ...pullback import OpResult
 from .elementwise_loops import of_elements
 from .exponential import exp, expm1, log1p
 from .normal_distribution import normal

@@ -15,7 +15,7 @@ from ...device import Array
 from ...dtypes import floating
 from ...faster import form_of
 from ...memory_order import nchw, nhwc
-from ...op import OpResult
+from ...pullback import OpResult
 from ..adaptive_pool import Sizes, adaptive_avg_pool2d, adaptive_max_pool2d, rows_and_columns, spans
 from ..geometry import Geometry
 from ..pool import max_of_windows, mean_of_windows

@@ -19,7 +19,8 @@ import numpy as np
 from ...device import Array
 from ...faster import form_of
 from ...memory_order import nchw, nhwc
-from ...op import OpResult, op, shape_of
+from ...op import op
+from ...pullback import OpResult, shape_of
 from ...sums import axis_sums
 from ...tape import once
 from ...tensor import Tensor

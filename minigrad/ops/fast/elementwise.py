@@ -13,7 +13,7 @@ import numpy as np
 from ... import loops
 from ...device import Array, array_module
 from ...faster import form_of
-from ...op import OpResult
+from ...pullback import OpResult
 from ..elementwise import abs as absolute
 from ..elementwise import leaky_relu, logistic, power, sigmoid
 from ..selection import masked, positive_part, where_positive, winners

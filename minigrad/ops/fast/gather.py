@@ -12,7 +12,7 @@ import numpy as np
 from ... import loops
 from ...device import Array
 from ...faster import form_of
-from ...op import OpResult
+from ...pullback import OpResult
 from ..gather import add, take
 from ..sum_by_row import sum_by_row
 

@@ -11,7 +11,7 @@ from ... import loops
 from ...device import Array
 from ...dtypes import floating
 from ...faster import form_of
-from ...op import OpResult
+from ...pullback import OpResult
 from ...tape import once
 from ..layer_norm import layer_norm
 

@@ -12,7 +12,7 @@ import numpy as np
 from ...device import Array, array_module, on_gpu
 from ...dtypes import alike, floating
 from ...faster import form_of
-from ...op import OpResult, shape_of
+from ...pullback import OpResult, shape_of
 from ..elementwise import logistic
 from ..labels import LabelSettings, check_kind, checked_labels
 from ..loss import (

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from ...device import Array, array_module, elementwise_kernel
-from ...op import OpResult
+from ...pullback import OpResult
 
 IS_CLASS = "(label >= 0) & (label < classes)"
 

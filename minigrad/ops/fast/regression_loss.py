@@ -12,7 +12,7 @@ import numpy as np
 from ... import loops
 from ...device import Array
 from ...faster import form_of
-from ...op import OpResult
+from ...pullback import OpResult
 from ..reduction import pair, reduced
 from ..regression_loss import clipped_loss
 from .elementwise_loops import of_elements

@@ -10,7 +10,7 @@ import numpy as np
 from ... import loops
 from ...device import Array
 from ...faster import form_of
-from ...op import OpResult
+from ...pullback import OpResult
 from ...tensor import Axis
 from ..axes import axes_of, spreader
 from ..softmax import log_softmax, logsumexp, softmax
