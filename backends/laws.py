@@ -14,7 +14,7 @@ from minigrad.device import Array, to_device, to_host, use_gpu_of
 from minigrad.module import Module
 from minigrad.optim import Optimizer, ParametersElsewhere
 from minigrad.serial import Serial
-from minigrad.strategy import Strategy
+from minigrad.strategy import Strategy, check_strategy
 from minigrad.tape import Tape
 from minigrad.tensor import Parameter, Tensor
 from minigrad.testing import DEVICE, on_device, shares_memory
@@ -90,6 +90,7 @@ def differences_from_serial(
     serial = copy(serial or Serial())  # which counts its steps, and ranks on threads may share it
     reference = (oracle or build)(np.random.default_rng(seed)).to(dtype=dtype, device=device)
     backend = strategy(comm)
+    check_strategy(backend)
     # Every rank trains the parameters of rank 0, whatever its own are.
     own = build(np.random.default_rng(seed + comm.rank)).to(dtype=dtype, device=device)
     model = backend.place(own)

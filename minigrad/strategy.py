@@ -201,6 +201,15 @@ class Strategy(Backend, PlacedState, Declaration):
         return None
 
 
+def check_strategy(backend: Any) -> None:
+    """Raise TypeError for a backend that has the hooks alone, and not what training and proofs ask for."""
+    if not isinstance(backend, Strategy):
+        raise TypeError(
+            f"{type(backend).__name__} is no Strategy; derive it from minigrad.strategy.Strategy, a Backend "
+            "with the checks and the state that training and proofs need"
+        )
+
+
 def in_order_of(
     parameters: Sequence[Parameter], model: Module, square_norms: SquareNorms, squares: np.ndarray
 ) -> np.ndarray:

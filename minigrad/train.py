@@ -24,7 +24,7 @@ from .lr_schedules import Schedule
 from .module import Module, evaluation_mode
 from .optim import Optimizer
 from .serial import Serial
-from .strategy import Strategy
+from .strategy import Strategy, check_strategy
 from .tensor import Tensor
 from .weighted_mean import WeightedMean
 from .work import Loss, forward_backward_pass
@@ -96,6 +96,7 @@ def fit(
     if batch_size is not None:
         at_least_one("batch_size", batch_size)
     backend = backend or Serial()
+    check_strategy(backend)
     if not model.training:
         model.train()
     history = start or History()

@@ -1,6 +1,7 @@
 """The slide's data parallelism trains like one machine."""
 
 import inspect
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from minigrad import nn, ops, optim
 from minigrad.backend import Backend
 from minigrad.data import shares
 from minigrad.serial import Serial
+from minigrad.train import fit
 from tests.backends.test_data_parallel import batches_of
 from tests.backends.test_replicated import odd
 from tests.bugs.mutant import mutant
@@ -77,6 +79,16 @@ def test_the_hooks_alone_train_like_serial(ranks, sizes):
         np.testing.assert_allclose(losses_of_rank, losses, rtol=1e-12)
         for a, b in zip(parameters_of_rank, parameters, strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
+
+
+def test_the_hooks_alone_are_refused_where_more_is_asked_for():
+    (batch,), model, alone = batches_of([4]), plain(np.random.default_rng(0)), cast(Any, SlideAlone)
+    for use in (
+        lambda comm: fit(model, optim.SGD(model.parameters(), 0.1), ops.mse, batch, backend=alone(comm)),
+        lambda comm: trains_like_serial(alone, comm, plain, ops.cross_entropy, [batch]),
+    ):
+        with pytest.raises(TypeError, match="SlideAlone is no Strategy; derive it from minigrad.strategy"):
+            run_ranks(1, use)
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
