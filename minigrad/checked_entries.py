@@ -7,6 +7,7 @@ that a pullback holds, so it is done only where MINIGRAD_CHECK requests it.
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Any
 
@@ -40,6 +41,9 @@ class CheckedEntries(list):
         return entry
 
 
+FORM = re.compile("_(?:by|in|at)_")  # what follows tells a form of an op from another
+
+
 class Changed:
     """Replaces an entry whose gradient would be wrong, and raises when the walk needs it."""
 
@@ -59,13 +63,15 @@ class Changed:
 def op_of(pullbacks: list[Any]) -> str:
     """The name of the op that made these ``pullbacks``: of the function that defines them.
 
-    ``by_loops`` and ``by_passes`` are forms of the op that their module is named after.
+    ``gather_by_loops`` and ``gather_in_one_pass`` are forms of ``gather``, ``by_loops`` of the op that its
+    module is named after.
     """
     for pullback in pullbacks:
         outer, inside, _ = getattr(pullback, "__qualname__", "").rpartition(".<locals>.")
         function = outer.rpartition(".<locals>.")[2]
         if inside:
-            return pullback.__module__.split(".")[-1] if function.startswith("by_") else function
+            module = pullback.__module__.split(".")[-1]
+            return module if function.startswith("by_") else FORM.split(function)[0]
     return type(pullbacks[0]).__module__.split(".")[-1]
 
 

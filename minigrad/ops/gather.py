@@ -31,7 +31,7 @@ def gather(x: Array, indices: Array, *, axis: int) -> OpResult:
     x, indices = as_array(x), as_array(indices)
     axis = axis_of(axis, max(x.ndim, 1))
     check_indices("gather", indices, x, axis)
-    return take(x, indices, axis)
+    return gather_by_places(x, indices, axis)
 
 
 @op
@@ -75,11 +75,11 @@ def scatter_add(x: Array, indices: Array, values: Array, *, axis: int) -> OpResu
     xp, axis = array_module(x), axis_of(axis, max(x.ndim, 1))
     check_indices("scatter_add", indices, x, axis)
     values = xp.broadcast_to(xp.asarray(values, xp.result_type(x, values)), indices.shape)
-    return add(x, indices, values, axis)
+    return scatter_add_by_places(x, indices, values, axis)
 
 
 @faster
-def take(x: Array, indices: Array, axis: int) -> OpResult:
+def gather_by_places(x: Array, indices: Array, axis: int) -> OpResult:
     """``gather`` of indices that were checked."""
     xp, shape, places = array_module(x), x.shape, places_of(indices, x, axis)
     y = xp.take(x.reshape(-1), places)
@@ -89,7 +89,7 @@ def take(x: Array, indices: Array, axis: int) -> OpResult:
 
 
 @faster
-def add(x: Array, indices: Array, values: Array, axis: int) -> OpResult:
+def scatter_add_by_places(x: Array, indices: Array, values: Array, axis: int) -> OpResult:
     """``scatter_add`` of indices that were checked and values of their shape."""
     xp, places = array_module(x), places_of(indices, x, axis)
     y = x + sum_by_row(values.reshape(-1), places.reshape(-1), x.size).reshape(x.shape)

@@ -35,7 +35,7 @@ def group_norm(x: Array, weight: Array, bias: Array, *, groups: int, eps: float 
         )
     if not are_integers((groups,), 1, 1) or channels[0] % groups:
         raise ValueError(f"groups={groups} must be an integer that divides the {channels[0]} channels")
-    return normalize_groups(x, weight, bias, int(groups), eps)
+    return by_groups(x, weight, bias, int(groups), eps)
 
 
 @op
@@ -61,11 +61,11 @@ def instance_norm(
     if weight is None or bias is None:
         xp, dtype = array_module(x), floating(x).dtype
         weight, bias = xp.ones(channels, dtype), xp.zeros(channels, dtype)
-    value, pullbacks = normalize_groups(x, weight, bias, max(x.shape[1], 1), eps)
+    value, pullbacks = by_groups(x, weight, bias, max(x.shape[1], 1), eps)
     return value, pullbacks if shapes else pullbacks[:1]
 
 
-def normalize_groups(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> Normalized:
+def by_groups(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> Normalized:
     """The op on samples as pixels (N, P, C), as which images lie in memory."""
     xp, shape, ndim = array_module(x), x.shape, x.ndim
 
@@ -77,14 +77,14 @@ def normalize_groups(x: Array, weight: Array, bias: Array, groups: int, eps: flo
         return a.reshape(shape[0], *shape[2:], shape[1]).transpose(0, ndim - 1, *range(1, ndim - 1))
 
     x = pixels(floating(x, weight))
-    y, (to_x, to_weight, to_bias) = normalize_pixels(x, weight, bias, groups, eps)
+    y, (to_x, to_weight, to_bias) = by_pixels(x, weight, bias, groups, eps)
     g_pixels = once(pixels)  # one array for all, so that they share their sums
     to_parameters = (lambda g: to_weight(g_pixels(g))), (lambda g: to_bias(g_pixels(g)))
     return images(y), (lambda g: images(to_x(g_pixels(g))), *to_parameters)
 
 
 @faster
-def normalize_pixels(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> Normalized:
+def by_pixels(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> Normalized:
     """The op on samples (N, P, C): over all pixels of each group of channels."""
     xp, (samples, n_pixels, channels) = array_module(x), x.shape
     size = channels // groups

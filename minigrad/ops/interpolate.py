@@ -57,7 +57,7 @@ def interpolate(
     if align_corners:
         axes = [(m, Fraction(n - 1, max(m - 1, 1))) for n, (m, _) in zip(x.shape[2:], axes, strict=True)]
     rows, columns = (Axis(mode, align_corners, n, *axis) for n, axis in zip(x.shape[2:], axes, strict=True))
-    y, to_x = resampled_image(nhwc(x), rows, columns)
+    y, to_x = by_axes(nhwc(x), rows, columns)
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
@@ -117,7 +117,7 @@ class Axis(NamedTuple):
 
 
 @faster
-def resampled_image(x: Array, rows: Axis, columns: Axis) -> Pooled:
+def by_axes(x: Array, rows: Axis, columns: Axis) -> Pooled:
     """Images (N, H, W, C) whose columns are resampled first, as rows of an image are long, then the rows."""
     wide, to_columns = resampled(x, columns, 2)
     y, to_rows = resampled(wide, rows, 1)

@@ -111,6 +111,10 @@ def test_training_is_the_same_with_the_check(wrap, monkeypatch):
         ("matmul", lambda x, w: x @ w.T),
         ("exp", lambda x, w: ops.exp(x)),
         ("layer_norm", lambda x, w: ops.layer_norm(x, w[0], w[1])),
+        ("group_norm", lambda x, w: ops.group_norm(x, w[0], w[1], groups=1)),
+        ("cumprod", lambda x, w: ops.cumprod(x, axis=0)),
+        ("softmax", lambda x, w: ops.softmax(x)),
+        ("sigmoid", lambda x, w: ops.sigmoid(x)),
     ],
 )
 def test_the_op_is_named(op, f):

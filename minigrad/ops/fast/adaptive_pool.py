@@ -23,7 +23,7 @@ from .window_loops import max_by_loops, means_by_loops
 
 
 @form_of(adaptive_avg_pool2d)
-def mean_at_once(x: Array, *, output_size: Sizes) -> OpResult:
+def adaptive_avg_pool2d_in_one_pass(x: Array, *, output_size: Sizes) -> OpResult:
     """Each window is added up at once, where the readable form adds along one axis and then the other."""
     x, sizes = floating(x), (*x.shape[2:], *rows_and_columns(x, output_size))
     geometry = even_windows(*sizes)
@@ -37,7 +37,7 @@ def mean_at_once(x: Array, *, output_size: Sizes) -> OpResult:
 
 
 @form_of(adaptive_max_pool2d)
-def largest_at_once(x: Array, *, output_size: Sizes) -> OpResult:
+def adaptive_max_pool2d_in_one_pass(x: Array, *, output_size: Sizes) -> OpResult:
     """Each window is searched at once, where the readable form takes one axis and then the other."""
     sizes = (*x.shape[2:], *rows_and_columns(x, output_size))
     geometry = even_windows(*sizes)

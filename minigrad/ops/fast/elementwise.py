@@ -55,7 +55,7 @@ def constant_power(x: Array, y: float) -> Array:
 
 
 @form_of(absolute)
-def absolute_by_loops(x: Array) -> OpResult:
+def abs_by_loops(x: Array) -> OpResult:
     if not loops.can_take(x):
         return NotImplemented
     return np.abs(x), (lambda g: of_elements(write_absolute_gradient, x, g),)

@@ -13,12 +13,12 @@ from ... import loops
 from ...device import Array
 from ...faster import form_of
 from ...pullback import OpResult
-from ..gather import add, take
+from ..gather import gather_by_places, scatter_add_by_places
 from ..sum_by_row import sum_by_row
 
 
-@form_of(take)
-def take_by_loops(x: np.ndarray, indices: np.ndarray, axis: int) -> OpResult:
+@form_of(gather_by_places)
+def gather_by_loops(x: np.ndarray, indices: np.ndarray, axis: int) -> OpResult:
     if not (loops.can_take(x) and are_whole(indices, x, axis)):
         return NotImplemented
     shape, rows = x.shape, three_axes(np.asarray(indices, np.intp), axis)
@@ -26,8 +26,8 @@ def take_by_loops(x: np.ndarray, indices: np.ndarray, axis: int) -> OpResult:
     return taken(x, rows, axis, indices.shape), (to_x, None)
 
 
-@form_of(add)
-def add_by_loops(x: np.ndarray, indices: np.ndarray, values: np.ndarray, axis: int) -> OpResult:
+@form_of(scatter_add_by_places)
+def scatter_add_by_loops(x: np.ndarray, indices: np.ndarray, values: np.ndarray, axis: int) -> OpResult:
     if not (loops.can_take(x, values) and are_whole(indices, x, axis)):
         return NotImplemented
     sizes, rows = indices.shape, three_axes(np.asarray(indices, np.intp), axis)

@@ -13,10 +13,10 @@ import numpy as np
 from ... import loops
 from ...device import Array
 from ...faster import form_of
-from ..group_norm import Normalized, normalize_pixels
+from ..group_norm import Normalized, by_pixels
 
 
-@form_of(normalize_pixels)
+@form_of(by_pixels)
 def by_loops(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, groups: int, eps: float) -> Normalized:
     """A sample at a time, which stays in the cache."""
     if not loops.can_take(x, weight, bias):

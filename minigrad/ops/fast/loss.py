@@ -63,7 +63,7 @@ def cross_entropy_at_labels(
 
 
 @form_of(nll_loss)
-def nll_at_labels(
+def nll_loss_at_labels(
     log_probabilities: Array,
     labels: Array,
     *,
@@ -120,7 +120,7 @@ def weighted(factors: Array | int, losses: np.ndarray) -> np.ndarray:
 
 
 @form_of(binary_cross_entropy_with_logits)
-def without_settings(
+def binary_cross_entropy_with_logits_in_one_pass(
     logits: Array, targets: Array, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
 ) -> OpResult:
     """log(1 + e^z) - t z, with the exponential always of a negative number."""

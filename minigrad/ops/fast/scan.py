@@ -33,7 +33,7 @@ def sums_by_loops(x: np.ndarray, axis: int, backwards: bool = False) -> np.ndarr
 
 
 @form_of(cumprod)
-def products_by_loops(x: np.ndarray, *, axis: int) -> OpResult:
+def cumprod_by_loops(x: np.ndarray, *, axis: int) -> OpResult:
     """``cumprod`` and its gradient, of rows."""
     if not (loops.can_take(x) and x.ndim):
         return NotImplemented
