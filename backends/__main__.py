@@ -5,8 +5,8 @@ import signal
 
 
 def end_at_once(number: int, _: object) -> None:
-    """The handler of Ctrl-C until ``entry.main`` has its own, and at the end of Python."""
-    os.write(2, b"minigrad: was interrupted by SIGINT before it began; nothing was kept\n")
+    """Handle Ctrl-C before ``entry.main`` has installed its handler, and after it has removed it."""
+    os.write(2, b"minigrad: was interrupted by SIGINT while Python was starting or ending\n")
     os._exit(128 + number)
 
 

@@ -63,14 +63,16 @@ class Changed:
 def op_of(pullbacks: list[Any]) -> str:
     """The name of the op that made these ``pullbacks``: of the function that defines them.
 
-    ``gather_by_loops`` and ``gather_in_one_pass`` are forms of ``gather``, ``by_loops`` of the op that its
-    module is named after.
+    In ``minigrad.ops`` the functions ``gather_by_loops`` and ``gather_in_one_pass`` are forms of ``gather``,
+    and ``by_loops`` is a form of the op that its module is named after.
     """
     for pullback in pullbacks:
         outer, inside, _ = getattr(pullback, "__qualname__", "").rpartition(".<locals>.")
         function = outer.rpartition(".<locals>.")[2]
         if inside:
-            module = pullback.__module__.split(".")[-1]
+            if not pullback.__module__.startswith("minigrad.ops."):
+                return function
+            module = pullback.__module__.rpartition(".")[2]
             return module if function.startswith("by_") else FORM.split(function)[0]
     return type(pullbacks[0]).__module__.split(".")[-1]
 

@@ -61,7 +61,7 @@ class Module:
         cls.written = cls.forward, cls.__call__
 
     def unchanged_type(self) -> type[Module] | None:
-        """Its class; None where another method was put on it or the class, as a spy or a counter does."""
+        """The class of the layer; None where a spy or a counter has replaced ``forward`` or ``__call__``."""
         kind = type(self)
         written = kind.written == (kind.forward, kind.__call__)
         return kind if written and not self.has_own_forward() else None

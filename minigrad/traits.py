@@ -21,9 +21,9 @@ class Traits:
     depends_on_timing: bool = False
     """A rank's samples depend on how fast it is."""
     models_differ: bool = False
-    """Between steps each rank has a model and an optimizer's state of its own."""
+    """Between steps the models of the ranks differ, and so do the states of their optimizers."""
     same_layout_only: bool = False
-    """Training cannot go on without ``own_state``, which is of these ranks."""
+    """Training continues only on as many ranks, each of which needs its ``own_state``."""
     may_lag: bool = False
     """A rank may be steps behind the others; all are at one step when they drain."""
     outermost_only: bool = False
@@ -33,13 +33,13 @@ class Traits:
     communicates_in_forward: bool = False
     """So a rank without samples must take its pass, too."""
     applies_momentum: bool = False
-    """The strategy has momentum of its own; the optimizer must have none."""
+    """The strategy applies momentum itself; the optimizer must have none."""
     recovers: bool = False
-    """The other ranks go on where one dies, on a communicator without it."""
+    """When a rank dies, the others continue on a communicator without it."""
 
     @classmethod
     def of_all(cls, members: Iterable[Traits]) -> Self:
-        """Those of strategies that work together: where one departs from serial training, all do."""
+        """The traits of strategies that work together: where one departs from serial training, all do."""
         members = list(members)
 
         def together(name: str, default: bool) -> bool:

@@ -99,7 +99,7 @@ def forward_backward_pass(
 
 
 def mean_loss(work: Work, span: Callable[[str], AbstractContextManager[Any]] = nullcontext) -> Tensor:
-    """The same forward and backward; returns the mean loss, which on a GPU no one has waited for."""
+    """One forward and one backward over all samples; returns the mean loss, not yet read from a GPU."""
     with span("forward"), work.forward_pass(), Tape() as tape:
         loss = work.loss(work.model(Tensor(work.batch.x)))
     with span("backward"):

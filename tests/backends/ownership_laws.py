@@ -151,6 +151,21 @@ def other_batches_are_seen_where_gradients_meet(
     return refusal_of(lambda: run_ranks(ranks, work, seed=seed))
 
 
+def local_batches_are_trained_whole(make: Make, comm: Communicator, build: Build) -> None:
+    """Averaged models that have not met train on all samples that their rank passes, as one machine alone."""
+    trained = []
+    for backend in (make(comm), Serial()):
+        model = backend.place(build(5))
+        optimizer = optim.SGD(model.parameters(), 0.1)
+        for number in range(3):
+            optimizer.zero_grad()
+            backend.step(model, batch_of(5 * number + comm.rank, 3 + comm.rank), ops.cross_entropy)
+            backend.update(model, optimizer)
+        trained.append(model.state_dict())
+    for name, value in trained[0].items():
+        assert np.array_equal(value, trained[1][name]), f"{name} is not that of one machine"
+
+
 def a_server_updates_what_its_optimizer_has(some: slice) -> None:
     """One synchronous worker is one machine, for parameters in reverse order and for ``some`` of them only.
 

@@ -9,15 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.comm import run_ranks
-from backends.comm.collectives import allreduce
 from backends.data_parallel import NaiveDataParallel, naive
 from backends.laws import trains_like_serial
 from backends.registry import find_strategy
 from minigrad import nn, ops, optim
-from minigrad.backend import Backend
-from minigrad.data import shares
 from minigrad.serial import Serial
 from minigrad.train import fit
+from minigrad.traits import Traits
+from tests.backends import hook_laws
 from tests.backends.test_data_parallel import batches_of
 from tests.backends.test_replicated import odd
 from tests.bugs.mutant import mutant
@@ -46,43 +45,22 @@ def test_one_rank_is_serial_bitwise():
     law(NaiveDataParallel, 1, [5, 2], serial=Serial(), bound=0.0)
 
 
-class SlideAlone(Backend):
-    """Data parallelism of the hooks of the slide and nothing else."""
-
-    def __init__(self, comm):
-        self.comm, self.rank, self.size = comm, comm.rank, comm.size
-
-    def shard(self, batch):
-        return batch[shares(len(batch), self.size)[self.rank]]
-
-    def finish(self, model, loss):
-        for parameter in model.parameters():
-            parameter.grad = allreduce(self.comm, parameter.grad)
-        return float(allreduce(self.comm, np.array(loss)))
-
-
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 @given(sizes=st.lists(st.integers(3, 13), min_size=1, max_size=3))
 def test_the_hooks_alone_train_like_serial(ranks, sizes):
-    def trained(backend):
-        model, losses = plain(np.random.default_rng(0)).to(dtype=np.float64), []
-        model = backend.place(model)
-        optimizer = optim.SGD(model.parameters(), 0.1, momentum=0.9)
-        for batch in batches_of(sizes):
-            optimizer.zero_grad()
-            losses.append(backend.step(model, batch, ops.cross_entropy))
-            backend.update(model, optimizer)
-        return losses, [p.data for p in model.parameters()]
+    hook_laws.the_hooks_alone_train_like_serial(ranks, batches_of(sizes), plain)
 
-    losses, parameters = trained(Serial())
-    for losses_of_rank, parameters_of_rank in run_ranks(ranks, lambda comm: trained(SlideAlone(comm))):
-        np.testing.assert_allclose(losses_of_rank, losses, rtol=1e-12)
-        for a, b in zip(parameters_of_rank, parameters, strict=True):
-            np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
+
+TRAITS = st.sets(st.sampled_from(sorted(vars(Traits()))))
+
+
+@given(members=st.lists(TRAITS, min_size=1, max_size=4))
+def test_traits_together_depart_where_one_does(members):
+    hook_laws.traits_together_depart_where_one_does(members)
 
 
 def test_the_hooks_alone_are_refused_where_more_is_asked_for():
-    (batch,), model, alone = batches_of([4]), plain(np.random.default_rng(0)), cast(Any, SlideAlone)
+    (batch,), model, alone = batches_of([4]), plain(np.random.default_rng(0)), cast(Any, hook_laws.SlideAlone)
     for use in (
         lambda comm: fit(model, optim.SGD(model.parameters(), 0.1), ops.mse, batch, backend=alone(comm)),
         lambda comm: trains_like_serial(alone, comm, plain, ops.cross_entropy, [batch]),

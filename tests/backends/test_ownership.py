@@ -3,6 +3,7 @@
 import re
 from copy import deepcopy
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -96,25 +97,9 @@ def test_a_collector_names_workers_with_other_batches(backups, seed):
 
 @pytest.mark.parametrize("make", [ParallelSGD, LocalSGD, DiLoCo, ElasticAveraging])
 def test_averaged_models_may_have_local_batches(make):
-    """Then a rank trains on all that it passes: without an exchange, as one machine alone does."""
-
-    def work(comm):
-        trained = []
-        for backend in (
-            make(comm, local_batches=True, **({} if make is ParallelSGD else {"period": 9})),
-            Serial(),
-        ):
-            model = backend.place(plain(5))
-            optimizer = optim.SGD(model.parameters(), 0.1)
-            for number in range(3):
-                optimizer.zero_grad()
-                backend.step(model, batch_of(5 * number + comm.rank, 3 + comm.rank), ops.cross_entropy)
-                backend.update(model, optimizer)
-            trained.append(model.state_dict())
-        for name, value in trained[0].items():
-            np.testing.assert_array_equal(value, trained[1][name])
-
-    run_ranks(RANKS, work)
+    settings: dict[str, Any] = {"local_batches": True} | ({} if make is ParallelSGD else {"period": 9})
+    law = ownership_laws.local_batches_are_trained_whole
+    run_ranks(RANKS, lambda comm: law(partial(make, **settings), comm, plain))
 
 
 @pytest.mark.parametrize("name", ["pipeline", "layer-wise", "model", "sharded 3"])

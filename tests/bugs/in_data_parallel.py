@@ -18,7 +18,7 @@ from backends.laws import trains_like_serial
 from minigrad import nn, ops
 from minigrad.data import Batch
 from minigrad.serial import Serial
-from tests.backends import test_backup_workers, test_diloco, test_elastic_averaging
+from tests.backends import hook_laws, sharded_nets, test_backup_workers, test_diloco, test_elastic_averaging
 from tests.backends.sharded_nets import OPTIMIZERS, Odd, convolutional
 from tests.backends.test_averaging import equals_the_textbook
 from tests.backends.test_bucketed import (
@@ -135,6 +135,17 @@ def micro_batches_are_the_whole_batch() -> None:
     trains(lambda comm: Serial(3), ranks=1, sizes=(7, 2))
 
 
+def the_hooks_alone_train_like_serial() -> None:
+    hook_laws.the_hooks_alone_train_like_serial(
+        2, sharded_nets.batches_of([5, 3]), sharded_nets.convolutional
+    )
+
+
+def traits_together_depart_where_one_does() -> None:
+    for members in ([{"resumable"}, set()], [set(), {"may_lag"}], [{"equals_serial"}, {"outermost_only"}]):
+        hook_laws.traits_together_depart_where_one_does(members)
+
+
 # Bugs
 
 SERIAL = "of its scale on rank"
@@ -149,6 +160,12 @@ STRATEGY = "minigrad.strategy"
 )
 
 BUGS = [
+    Bug("the hooks alone count the ranks and not their samples", "minigrad.backend",
+        "len(mine) / len(batch)", "1 / self.size", the_hooks_alone_train_like_serial, "Not equal"),
+    Bug("a trait holds where one strategy has it", "minigrad.traits", "(all if default else any)", "any",
+        traits_together_depart_where_one_does, "depart in"),
+    Bug("a trait holds where all strategies have it", "minigrad.traits", "(all if default else any)", "all",
+        traits_together_depart_where_one_does, "depart in"),
     Bug("a mean of means for uneven shards", STRATEGY, "return len(mine) / len(batch)",
         "return bool(len(mine)) / getattr(self, 'size', 1)", replicated_trains_like_serial, SERIAL),
     Bug("the sum of means, as the weight is missing", STRATEGY, "return len(mine) / len(batch)", "return 1.0",

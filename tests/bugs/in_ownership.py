@@ -102,6 +102,11 @@ def averaged_models_compare_batches() -> None:
     run_ranks(2, partial(ownership_laws.other_batches_are_named, LocalSGD, build=plain))
 
 
+def local_batches_are_trained_whole() -> None:
+    make = partial(LocalSGD, period=9, local_batches=True)
+    run_ranks(2, partial(ownership_laws.local_batches_are_trained_whole, make, build=plain))
+
+
 def other_samples_are_named() -> None:
     """With the same labels."""
 
@@ -204,6 +209,9 @@ BUGS = [
     Bug("averaged models may have any batches", "backends.data_parallel.averaging",
         "if not self.local_batches:", "if self.local_batches:", averaged_models_compare_batches,
         "it was not refused"),
+    Bug("a rank trains on a share of its own samples", "backends.data_parallel.averaging",
+        "return batch if self.local_batches else batch[", "return batch[", local_batches_are_trained_whole,
+        "not that of one machine"),
     Bug("any loss is a mean", STRATEGY, "return splits and loss_fn", "return False and splits and loss_fn",
         a_loss_that_is_no_mean_is_refused, "was trained on"),
     Bug("parts without labels that count pass for a mean", "minigrad.mean_check",

@@ -69,7 +69,9 @@ def alone(*command):
     """Run a command of Python on the readable shelf alone."""
     environment = os.environ | {"MINIGRAD_OPS": "readable", "HYPOTHESIS_PROFILE": "short"}
     command = [sys.executable, *command]
-    run = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, encoding="utf-8")
+    run = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, encoding="utf-8", timeout=250
+    )
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
     return run.stdout
 

@@ -52,7 +52,7 @@ def are_whole(indices: Array, x: Array, axis: int) -> bool:
 
 
 def three_axes(x: np.ndarray, axis: int) -> np.ndarray:
-    """x with all axes before ``axis`` as one, and all behind it."""
+    """x as (B, n, A), where n is its length along ``axis``, B all axes before and A all after it."""
     sizes = math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
     return np.ascontiguousarray(x).reshape(sizes)
 
