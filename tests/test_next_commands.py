@@ -11,9 +11,9 @@ import typer
 from minigrad_course import commands
 from minigrad_course.experiments.speedup import Speedup
 from minigrad_course.progress import Progress
+from minigrad_course.storm.command import after_storm
 
 from backends.cli import main as command_line
-from backends.cli.next_command import after_storm
 from backends.entry import main
 from backends.process import launcher
 

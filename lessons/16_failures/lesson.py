@@ -371,8 +371,8 @@ figures.save(
 # %% [markdown]
 # Everything in this lesson can also fail together. `minigrad storm --seed 97` trains, with the code of the
 # library, on a simulated cluster: the seed draws which ranks are killed and when, also while they save or
-# load, which links are cut, and when the power fails (`backends/storm/storm.py`). After each recovery the
-# weights must be those of the undisturbed training, bit for bit.
+# load, which links are cut, and when the power fails. After each recovery the weights must be those of the
+# undisturbed training, bit for bit.
 
 # %%
 print(f"\nFigures: {FIGURES}/")

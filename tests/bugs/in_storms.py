@@ -6,6 +6,10 @@ Also bugs of the simulated cluster, without which storms would prove nothing.
 from collections import Counter
 from functools import partial
 
+from minigrad_course.storm.fault import Fault
+from minigrad_course.storm.job import Job
+from minigrad_course.storm.storm import Report, Storm
+
 from backends.data_parallel.averaging import LocalSGD
 from backends.data_parallel.bucketed import Bucketed
 from backends.data_parallel.compression.compressed import Compressed
@@ -13,9 +17,6 @@ from backends.data_parallel.data_parallel import DataParallel
 from backends.data_parallel.zero.sharded import Sharded
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline.pipeline import Pipeline
-from backends.storm.fault import Fault
-from backends.storm.job import Job
-from backends.storm.storm import Report, Storm
 from tests.bugs.bug import Bug
 from tests.storm.cluster_laws import (
     a_killed_rank_does_nothing_more,
@@ -85,7 +86,7 @@ def failing_storms_are_reduced() -> None:
 
 CHECKPOINTS, STATE = "backends.checkpoint.checkpoints", "backends.checkpoint.training_state"
 TRAINING, FIT = "backends.checkpoint.training_checkpoints", "minigrad.train"
-STORM, CLUSTER = "backends.storm.storm", "backends.storm.unreliable_cluster"
+STORM, CLUSTER = "minigrad_course.storm.storm", "minigrad_course.storm.unreliable_cluster"
 
 BUGS = [
     # Saving
@@ -188,7 +189,7 @@ BUGS = [
         "self.cluster.seed = self.now, self.random.getrandbits(32)",
         "self.cluster.seed = self.now, Random().getrandbits(32)",
         a_storm_can_be_repeated, "has two traces"),
-    Bug("a storm is compared with other strategies of the same names", "backends.storm.job",
+    Bug("a storm is compared with other strategies of the same names", "minigrad_course.storm.job",
         "field(default=registered, repr=False)", "field(default=registered, compare=False, repr=False)",
         storms_are_compared_with_their_own_strategies, "after a recovery, has another state in own"),
     Bug("faults that are needed are left out", STORM,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from backends.storm.storm import Report, Storm
+from minigrad_course.storm.storm import Report, Storm
 
 StormOf = Callable[[int], Storm]
 

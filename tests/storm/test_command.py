@@ -4,14 +4,14 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
+from minigrad_course.storm.fault import Fault
+from minigrad_course.storm.job import Job
+from minigrad_course.storm.storm import Report, Storm
+from minigrad_course.storm.view import report_failure, run_many
 from rich.console import Console
 from typer.testing import CliRunner
 
 from backends.cli.main import app
-from backends.cli.storm_view import report_failure, run_many
-from backends.storm.fault import Fault
-from backends.storm.job import Job
-from backends.storm.storm import Report, Storm
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.storm.fault import KINDS, Fault
+from minigrad_course.storm.job import STRATEGIES, Job
+from minigrad_course.storm.storm import Report, Storm
 
 from backends.data_parallel import DataParallel, LocalSGD
-from backends.storm.fault import KINDS, Fault
-from backends.storm.job import STRATEGIES, Job
-from backends.storm.storm import Report, Storm
 from tests.storm.storm_laws import no_smaller_part_fails, same_seed_same_trace, storms_are_safe_and_live
 
 FIRST, CHUNK = 60, 50
@@ -48,7 +48,7 @@ def test_the_same_seed_gives_the_same_trace():
 
 
 def test_another_process_gives_the_same_trace():
-    code = "from backends.storm import Storm; print(Storm.of(97).run().trace, end='')"
+    code = "from minigrad_course.storm.storm import Storm; print(Storm.of(97).run().trace, end='')"
     env = {**os.environ, "PYTHONHASHSEED": "5"}
     command = [sys.executable, "-c", code]
     other = subprocess.run(command, env=env, capture_output=True, encoding="utf-8", timeout=100)

@@ -9,9 +9,9 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backends.words import counted
 from minigrad.figures import BLUE, GREEN, GREY, INK, RED, SAND, SKY, STYLE, points, save
 
-from ..words import counted
 from .storm import Report
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from backends.checkpoint.checkpoints import Damaged, generation_names, numbers_in, read_generation
+from backends.checkpoint.disk import Disk
 from minigrad.train import History
 
-from ..checkpoint.checkpoints import Damaged, generation_names, numbers_in, read_generation
-from ..checkpoint.disk import Disk
 from .event import Event
 from .job import FOLDER, STEPS, Job, RankState
 from .undisturbed import contents_of, undisturbed

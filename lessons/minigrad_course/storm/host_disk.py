@@ -1,4 +1,4 @@
-"""How one host's processes reach the file system that all hosts share.
+"""How one host's processes reach the file system that all hosts share, and what a loss of power leaves of it.
 
 Lecture section: parallelism at scale, what fails.
 """
@@ -12,9 +12,10 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from ..checkpoint.disk import Disk
-from ..checkpoint.recorded_disk import RecordedDisk
-from ..comm.mailboxes import Wait
+from backends.checkpoint.disk import Disk
+from backends.checkpoint.recorded_disk import Operation, RecordedDisk, after_power_loss, replayed
+from backends.comm.mailboxes import Wait
+
 from .unreliable_cluster import THREAD, UnreliableComm
 
 OPERATION, WRITING = 0.02, 0.15  # seconds of an operation on names, and of writing half of a file
@@ -112,3 +113,13 @@ class HostDisk(Disk):
 
     def random_bits(self, count: int) -> int:
         return self.random.getrandbits(count)
+
+
+def power_loss(disk: RecordedDisk, random: Random) -> RecordedDisk:
+    """One of the states that a loss of power may leave of ``disk`` now, drawn by ``random``."""
+    share = random.choice((0.0, 0.5, 1.0))  # of the operations that are not safe, which are kept
+    remaining: list[Operation] = []
+    for place in range(len(disk.operations)):
+        whole, *others = after_power_loss(disk.operations, place)
+        remaining += random.choice(others) if others and random.random() >= share else whole
+    return RecordedDisk(replayed(disk.safe, remaining))

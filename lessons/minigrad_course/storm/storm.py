@@ -15,14 +15,15 @@ from math import inf
 from pathlib import Path
 from random import Random
 
-from ..checkpoint.checkpoints import generation_names
-from ..checkpoint.recorded_disk import RecordedDisk
-from ..comm.virtual import Link
-from ..registry import MakeStrategy
-from ..words import counted
+from backends.checkpoint.checkpoints import generation_names
+from backends.checkpoint.recorded_disk import RecordedDisk
+from backends.comm.virtual import Link
+from backends.registry import MakeStrategy
+from backends.words import counted
+
 from .event import Event, Life
 from .fault import LASTING, Fault, draw_faults
-from .host_disk import HostDisk
+from .host_disk import HostDisk, power_loss
 from .job import FOLDER, STRATEGIES, Job, registered
 from .oracle import Oracle, is_of_generation
 from .unreliable_cluster import LIMIT, NOTICE, Killed, UnreliableCluster, UnreliableComm
@@ -275,7 +276,7 @@ class Supervisor:
             if fault.kind == "bit flip":
                 self.flip_bit(fault)
             else:
-                self.disk = self.disk.power_loss(Random(fault.draw))
+                self.disk = power_loss(self.disk, Random(fault.draw))
                 self.happen(fault, fault.at)
 
     def flip_bit(self, fault: Fault) -> None:

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from backends.checkpoint.training_checkpoints import TrainingCheckpoints
+from backends.registry import MakeStrategy, find_strategy
+from backends.words import counted
 from minigrad import nn
 from minigrad.data import Batch
 from minigrad.device import to_host
@@ -24,9 +27,6 @@ from minigrad.strategy import Strategy
 from minigrad.tensor import Parameter
 from minigrad.train import History, fit
 
-from ..checkpoint.training_checkpoints import TrainingCheckpoints
-from ..registry import MakeStrategy, find_strategy
-from ..words import counted
 from .host_disk import HostDisk
 from .unreliable_cluster import UnreliableComm
 

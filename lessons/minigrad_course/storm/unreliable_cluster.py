@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, TypeVar
 
-from ..comm.mailboxes import Wait, caller
-from ..comm.virtual import VirtualCluster, VirtualComm, VirtualWorld
+from backends.comm.mailboxes import Wait, caller
+from backends.comm.virtual import VirtualCluster, VirtualComm, VirtualWorld
+
 from .fault import Fault
 
 Result = TypeVar("Result")

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from backends.cli.console import new_console
+from backends.cli.curves import check_drawing
+from backends.cli.next_command import NextCommand
+from backends.cli.run_folder import check_writable
 from minigrad.lookup import check_choice
 
-from ...storm.job import STRATEGIES
-from ...storm.storm import Storm
-from .. import storm_view
-from ..console import new_console
-from ..curves import check_drawing
-from ..next_command import NextCommand, after_storm
-from ..run_folder import check_writable
-
-app = typer.Typer(add_completion=False)
+from . import view
+from .job import STRATEGIES
+from .storm import Storm
 
 
-@app.command()
 def storm(
     seed: Annotated[int, typer.Option(help="seed of the storm, or of the first one", metavar="N", min=0)] = 0,
     seeds: Annotated[
@@ -66,19 +65,26 @@ def storm(
     more = [word for name, value in settings.items() if value is not None for word in (name, str(value))]
     if seeds is None:
         chosen = Storm.of(seed, strategy, ranks)
-        places = storm_view.places_of(only, chosen)
+        places = view.places_of(only, chosen)
         picture = png or Path("runs") / f"storm-{seed}.png"
         check_writable(png, "--png")
         check_drawing()
-        safe = storm_view.show_one(chosen if places is None else chosen.only(places), picture, console)
+        safe = view.show_one(chosen if places is None else chosen.only(places), picture, console)
         after_storm(seed, more, safe=safe).show(console)
         sys.exit(0 if safe else 1)
     if only is not None or png is not None:
         raise ValueError("--only and --png are for one storm; leave --seeds out")
     storms = (Storm.of(seed + number, strategy, ranks) for number in range(seeds))
-    failed = storm_view.run_many(storms, seeds, console)
+    failed = view.run_many(storms, seeds, console)
     if failed is not None:
-        storm_view.report_failure(failed, more, console)
+        view.report_failure(failed, more, console)
     else:
         NextCommand("minigrad lesson 16", "what fails, and what is left").show(console)
     sys.exit(0 if failed is None else 1)
+
+
+def after_storm(seed: int, options: Sequence[str], *, safe: bool) -> NextCommand:
+    """The storm after this one; of one that was wrong, its fewest faults. Both have the same ``options``."""
+    words = ["--seed", str(seed + 1)] if safe else ["--seed", str(seed), "--seeds", "1"]
+    purpose = "another job, and other faults" if safe else "the fewest of its faults that do it"
+    return NextCommand(shlex.join(["minigrad", "storm", *words, *options]), purpose)

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from backends.checkpoint.checkpoints import Damaged, generations
+from backends.checkpoint.recorded_disk import RecordedDisk
 from minigrad.train import History
 
-from ..checkpoint.checkpoints import Damaged, generations
-from ..checkpoint.recorded_disk import RecordedDisk
 from .host_disk import HostDisk
 from .job import FOLDER, Job, RankState
 from .unreliable_cluster import UnreliableCluster, UnreliableComm

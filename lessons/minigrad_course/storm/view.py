@@ -14,12 +14,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from ..storm.event import Event
-from ..storm.fault import KINDS
-from ..storm.picture import draw
-from ..storm.storm import Report, Storm
-from ..words import counted
-from .console import print_paths
+from backends.cli.console import print_paths
+from backends.words import counted
+
+from .event import Event
+from .fault import KINDS
+from .picture import draw
+from .storm import Report, Storm
 
 
 def places_of(text: str | None, storm: Storm) -> list[int] | None:
