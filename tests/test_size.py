@@ -12,7 +12,7 @@ from tests.reading import ROOT, SUBJECTS, lines, reading
 
 PACKAGES = {
     "minigrad": 14_855,
-    "backends": 23_623,
+    "backends": 23_624,
     "lessons/minigrad_course": 9_681,
     "benchmarks": 4_000,
     "tests": 69_000,

@@ -24,8 +24,8 @@ import drawings
 import numpy as np
 import saving
 import training
-from minigrad_course.checkpoint_interval import daly, waste, young
-from minigrad_course.style import start_lesson
+from minigrad_course.shared.checkpoint_interval import daly, waste, young
+from minigrad_course.shared.style import start_lesson
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 

@@ -3,12 +3,11 @@
 Also bugs of the simulated cluster, without which storms would prove nothing.
 """
 
-from collections import Counter
 from functools import partial
 
 from minigrad_course.storm.fault import Fault
 from minigrad_course.storm.job import Job
-from minigrad_course.storm.storm import Report, Storm
+from minigrad_course.storm.storm import Storm
 
 from backends.data_parallel.averaging import LocalSGD
 from backends.data_parallel.bucketed import Bucketed
@@ -23,7 +22,12 @@ from tests.storm.cluster_laws import (
     a_message_passes_a_partition_afterwards,
     a_paused_host_goes_on_afterwards,
 )
-from tests.storm.storm_laws import no_smaller_part_fails, same_seed_same_trace, storms_are_safe_and_live
+from tests.storm.storm_laws import (
+    Planted,
+    no_smaller_part_fails,
+    same_seed_same_trace,
+    storms_are_safe_and_live,
+)
 
 STRATEGIES = {  # of the world in which the bug is; the registry would give others
     "replicated": DataParallel,
@@ -69,17 +73,9 @@ def storms_are_compared_with_their_own_strategies() -> None:
         storms_are_safe_and_live((0,), partial(Storm.of, strategy="replicated", find=lambda _, s=strategy: s))
 
 
-class NeedsBoth(Storm):
-    """It fails with the second and the fourth fault together."""
-
-    def run(self) -> Report:
-        fails = {1.0, 3.0} <= {fault.at for fault in self.faults}
-        return Report(self, [], [], "not safe" if fails else None, 0.0, 0, Counter())
-
-
 def failing_storms_are_reduced() -> None:
     faults = tuple(Fault("kill", float(at), 0.0, 0, 0) for at in range(5))
-    assert no_smaller_part_fails(NeedsBoth(0, Job("replicated", 2), faults)) == [1, 3]
+    assert no_smaller_part_fails(Planted(0, Job("replicated", 2), faults, (frozenset({1, 3}),))) == [1, 3]
 
 
 # Bugs

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 
 import pytest
@@ -12,10 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from minigrad_course.storm.fault import KINDS, Fault
 from minigrad_course.storm.job import STRATEGIES, Job
-from minigrad_course.storm.storm import Report, Storm
+from minigrad_course.storm.storm import Storm
 
 from backends.data_parallel import DataParallel, LocalSGD
-from tests.storm.storm_laws import no_smaller_part_fails, same_seed_same_trace, storms_are_safe_and_live
+from tests.storm.storm_laws import (
+    Planted,
+    no_smaller_part_fails,
+    same_seed_same_trace,
+    storms_are_safe_and_live,
+)
 
 FIRST, CHUNK = 60, 50
 MORE = [pytest.param(first, marks=pytest.mark.thorough) for first in range(FIRST + CHUNK, 1000, CHUNK)]
@@ -59,18 +63,6 @@ def test_a_storm_is_compared_with_its_own_strategies():
     for strategy in (DataParallel, partial(LocalSGD, period=3)):
         find = partial(dict.__getitem__, {"replicated": strategy})
         assert Storm.of(1, "replicated", 2, find).only([]).run().problem is None
-
-
-@dataclass(frozen=True)
-class Planted(Storm):
-    """It fails if all faults of one of these lists are in it, each fault named by its time."""
-
-    causes: tuple[frozenset[int], ...] = ()
-
-    def run(self) -> Report:
-        times = {int(fault.at) for fault in self.faults}
-        problem = "not safe" if any(cause <= times for cause in self.causes) else None
-        return Report(self, [], [], problem, 0.0, 0, Counter())
 
 
 @given(causes=st.lists(st.frozensets(st.integers(0, 5)), min_size=1, max_size=3))

@@ -48,15 +48,12 @@ class Fault:
     rank: int
     draw: int
 
-    def __str__(self) -> str:
-        return self.text(0)
-
     def text(self, ranks: int) -> str:
-        """The fault in words; of a cluster of ``ranks``, the groups of a partition too."""
+        """The fault in words, in a cluster of ``ranks``."""
         for_long = f" for {self.seconds:.1f} s" if self.kind in LASTING else ""
         if self.kind == "kill in recovery":
             return f"kill of rank {self.rank}, {self.seconds:.1f} s after a restart"
-        if self.kind == "partition" and ranks:
+        if self.kind == "partition":
             group = self.group(ranks)
             names = f"rank{'s' * (len(group) > 1)} {', '.join(map(str, group))}"
             return f"partition of {names} from the others{for_long}"

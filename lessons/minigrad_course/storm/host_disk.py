@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Protocol
 
 from backends.checkpoint.disk import Disk
 from backends.checkpoint.recorded_disk import Operation, RecordedDisk, after_power_loss, replayed
@@ -21,24 +20,22 @@ from .unreliable_cluster import THREAD, UnreliableComm
 OPERATION, WRITING = 0.02, 0.15  # seconds of an operation on names, and of writing half of a file
 
 
-class SharedStorage(Protocol):
-    """The file system in memory, and what has happened to it until ``now``."""
+class SharedStorage:
+    """The file system in memory; here nothing happens to it, and nobody takes note of what is written."""
 
     disk: RecordedDisk
 
     def advance(self, now: float) -> None:
         """Let happen what is due."""
-        ...
 
-    def is_full(self, now: float) -> bool: ...
+    def is_full(self, now: float) -> bool:
+        return False
 
     def note_checkpoint(self, now: float, rank: int, name: str) -> None:
         """A checkpoint has got its name."""
-        ...
 
     def note_sync(self, folder: Path) -> None:
         """The names in a folder are safe."""
-        ...
 
 
 class HostDisk(Disk):

@@ -6,11 +6,10 @@ Lecture section: parallelism at scale, what fails.
 from __future__ import annotations
 
 from bisect import bisect_right
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backends.words import counted
-from minigrad.figures import BLUE, GREEN, GREY, INK, RED, SAND, SKY, STYLE, points, save
+from minigrad.figures import BLUE, GREEN, GREY, INK, RED, SAND, SKY, STYLE, points
 
 from .storm import Report
 
@@ -38,11 +37,6 @@ class Axis:
         start, stop = self.times[i : i + 2]
         share = min(max((time - start) / (stop - start), 0.0), 1.0)
         return self.places[i] + share * (self.places[i + 1] - self.places[i])
-
-
-def draw(report: Report, file: Path) -> None:
-    """A PNG of a storm."""
-    save(figure_of(report), file)
 
 
 def figure_of(report: Report) -> Figure:

@@ -23,7 +23,7 @@ from backends.words import counted
 
 from .event import Event, Life
 from .fault import LASTING, Fault, draw_faults
-from .host_disk import HostDisk, power_loss
+from .host_disk import HostDisk, SharedStorage, power_loss
 from .job import FOLDER, STRATEGIES, Job, registered
 from .oracle import Oracle, is_of_generation
 from .unreliable_cluster import LIMIT, NOTICE, Killed, UnreliableCluster, UnreliableComm
@@ -116,7 +116,7 @@ class Report:
 
 
 @dataclass
-class Supervisor:
+class Supervisor(SharedStorage):
     """Starts the job, ends it when a rank has failed, and starts it again from the newest checkpoint."""
 
     storm: Storm
@@ -153,7 +153,7 @@ class Supervisor:
             ended = self.attempt(resume)
             if ended or self.problem() is not None:
                 break
-            anew = self.refused(ValueError)
+            anew = any(isinstance(error, ValueError) for error in self.refusals())
             self.restarts += 1
             self.failures += not self.refusals()
             self.now += RESTART
@@ -264,9 +264,6 @@ class Supervisor:
 
     def refusals(self) -> list[BaseException]:
         return [error for error in self.errors.values() if self.is_refusal(error)]
-
-    def refused(self, kind: type[BaseException]) -> bool:
-        return any(isinstance(error, kind) for error in self.refusals())
 
     # The shared file system
 

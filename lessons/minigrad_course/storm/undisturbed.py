@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,7 +16,7 @@ from backends.checkpoint.checkpoints import Damaged, generations
 from backends.checkpoint.recorded_disk import RecordedDisk
 from minigrad.train import History
 
-from .host_disk import HostDisk
+from .host_disk import HostDisk, SharedStorage
 from .job import FOLDER, Job, RankState
 from .unreliable_cluster import UnreliableCluster, UnreliableComm
 
@@ -25,7 +24,7 @@ Contents = tuple[dict[str, bytes], dict[str, Any]]  # the bytes of arrays, and f
 
 
 @dataclass
-class Undisturbed:
+class Undisturbed(SharedStorage):
     """``states[rank][step]`` and ``losses[rank]`` of the run; ``contents[step]`` of its checkpoints."""
 
     states: list[list[RankState]]
@@ -42,8 +41,7 @@ class Undisturbed:
     def on_start(self, comm: UnreliableComm, history: History, state: RankState) -> None:
         self.states[comm.rank].append(state)
 
-    def on_step(self, comm: UnreliableComm, history: History, state: RankState) -> None:
-        self.states[comm.rank].append(state)
+    on_step = on_start
 
     def on_end(self, comm: UnreliableComm, history: History, state: RankState) -> None:
         self.losses[comm.rank] = list(history.losses)
@@ -51,18 +49,6 @@ class Undisturbed:
 
     def on_message(self, comm: UnreliableComm, text: str) -> None:
         raise AssertionError(f"nothing is to be said of the undisturbed run: {text}")
-
-    def advance(self, now: float) -> None:
-        pass
-
-    def is_full(self, now: float) -> bool:
-        return False
-
-    def note_checkpoint(self, now: float, rank: int, name: str) -> None:
-        pass
-
-    def note_sync(self, folder: Path) -> None:
-        pass
 
 
 @cache

@@ -16,10 +16,11 @@ from rich.table import Table
 
 from backends.cli.console import print_paths
 from backends.words import counted
+from minigrad.figures import save
 
 from .event import Event
 from .fault import KINDS
-from .picture import draw
+from .picture import figure_of
 from .storm import Report, Storm
 
 
@@ -42,7 +43,7 @@ def show_one(storm: Storm, picture: Path, console: Console) -> bool:
     report = storm.run()
     console.print(f"storm {storm.seed}: {storm.job}", highlight=False, markup=False)
     console.print(table_of(report))
-    draw(report, picture)
+    save(figure_of(report), picture)
     print_paths(console, picture=picture)
     if report.faults.total() < len(storm.faults):
         words = "happened; the others came after the end, or where there was nothing to hit"

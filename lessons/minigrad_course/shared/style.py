@@ -20,7 +20,7 @@ def start_lesson(name: str) -> Path:
     """
     only_rank_0()
     threadpool_limits(1)
-    matplotlib.use("module://minigrad_course.figure_canvas")
+    matplotlib.use("module://minigrad_course.shared.figure_canvas")
     plt.style.use(STYLE)
     folder = Path("runs/lessons") / name
     folder.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from .sealed_source import exists, is_right, read_source
+from ..handout.sealed_source import exists, is_right, read_source
 
 QUESTIONS, ANSWERS = "questions.py", "answers.py"
 

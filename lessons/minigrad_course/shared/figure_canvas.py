@@ -1,4 +1,4 @@
-"""Pictures with alternative text: the matplotlib backend of the lessons, ``module://minigrad_course.figure_canvas``.
+"""Pictures with alternative text: the matplotlib backend of the lessons, ``module://minigrad_course.shared.figure_canvas``.
 
 A PNG that it writes has the figure's own words in its metadata, under "Description". In a notebook the cell
 that saves a figure also shows it, whether pyplot made the figure or not.

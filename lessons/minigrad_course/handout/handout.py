@@ -11,10 +11,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import ROOT
+from .. import ROOT
 from .sealed_source import seal, sealed_file
 
-PARTS = ("README.md", "LICENSE", "CITATION.cff", "pyproject.toml", "minigrad", "backends", "lessons")
+TOP = ("README.md", "LICENSE", "CITATION.cff", "pyproject.toml", "hatch_build.py")
+PARTS = (*TOP, "minigrad", "backends", "lessons")
 ANSWERS = ("answers.py", "instructor.md")
 TEXT_AND_STARTER = {"a8_bug_hunt": ("README.md", "submission.py")}  # its grader holds right implementations
 WINDOW = 6  # lines in a row that a file shares with an answer: fewer may also be a signature and a loop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
@@ -22,17 +22,11 @@ WHEEL = "Wheel-Version: 1.0\nGenerator: minigrad\nRoot-Is-Purelib: true\nTag: py
 
 
 def write_wheel(folder: Path) -> Path:
-    """Write the wheel into ``folder``: equal bytes for equal files.
-
-    Raises RuntimeError where the project is not installed, so that its metadata are missing.
-    """
-    try:
-        installed = distribution(PROJECT)
-    except PackageNotFoundError:
-        raise RuntimeError(f"{PROJECT} is not installed, only its files are here; pip install it") from None
-    name = f"{PROJECT.replace('-', '_')}-{installed.version}"
+    """Write the wheel into ``folder``: equal bytes for equal files; raises RuntimeError as ``installed``."""
+    metadata = installed()
+    name = f"{PROJECT.replace('-', '_')}-{metadata.version}"
     files = {name: file.read_bytes() for name, file in sources().items()}
-    information = {text: installed.read_text(text) or "" for text in ("METADATA", "entry_points.txt")}
+    information = {text: metadata.read_text(text) or "" for text in ("METADATA", "entry_points.txt")}
     information |= {"WHEEL": WHEEL}
     files |= {f"{name}.dist-info/{text}": content.encode() for text, content in information.items()}
     record = "".join(f"{path},{digest(content)},{len(content)}\n" for path, content in files.items())
@@ -40,6 +34,14 @@ def write_wheel(folder: Path) -> Path:
     wheel = folder / f"{name}-py3-none-any.whl"
     write_zip(wheel, files | {own: f"{record}{own},,\n".encode()})
     return wheel
+
+
+def installed() -> Distribution:
+    """The metadata of the project; raises RuntimeError where it is not installed, and has none."""
+    try:
+        return distribution(PROJECT)
+    except PackageNotFoundError:
+        raise RuntimeError(f"{PROJECT} is not installed, only its files are here; pip install it") from None
 
 
 def sources() -> dict[str, Path]:

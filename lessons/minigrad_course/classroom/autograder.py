@@ -15,8 +15,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from .assignment import FOLDER, Assignment
-from .grade import TASK_SECONDS
+from ..grading.assignment import FOLDER, Assignment
+from ..grading.grade import TASK_SECONDS
 from .wheel import GENERATED, write_wheel, write_zip
 
 COURSE, ASSIGNMENTS = "course.toml", "assignments"
@@ -39,7 +39,7 @@ tools/bin/uv pip install --python venv/bin/python source/*.whl
 
 RUN = """#!/usr/bin/env bash
 # Gradescope runs this for each submission.
-cd "$(dirname "${BASH_SOURCE[0]}")" && exec venv/bin/python -P -m minigrad_course.grading.upload ASSIGNMENT
+cd "$(dirname "${BASH_SOURCE[0]}")" && exec venv/bin/python -P -m minigrad_course.classroom.upload ASSIGNMENT
 """
 
 

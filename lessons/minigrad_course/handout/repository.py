@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from . import HERE, INSTALLED, LESSONS, ROOT
+from .. import HERE, INSTALLED, LESSONS, ROOT
 
 TOP = HERE / "repository"  # in a wheel: the files at the top of a clone
 GENERATED = ("__pycache__", "runs")

@@ -1,4 +1,4 @@
-"""Grades one upload in the folders that Gradescope lays out: ``python -m minigrad_course.grading.upload a2``.
+"""Grades one upload in Gradescope's folders: ``python -m minigrad_course.classroom.upload a2``.
 
 The current folder holds ``source`` (the zip's files), ``submission`` and ``results``.
 """
@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .assignment import FOLDER, find_assignment
+from ..grading.assignment import FOLDER, find_assignment
+from ..grading.course import Course
+from ..grading.grade import SubmissionFile, check_inside, grade
+from ..grading.reports import as_gradescope
 from .autograder import ASSIGNMENTS, COURSE
-from .course import Course
-from .grade import SubmissionFile, check_inside, grade
-from .reports import as_gradescope
 
 STARTER = "submission.py"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +14,12 @@ from backends.cli.next_command import NextCommand
 from backends.cli.run_folder import check_writable
 from minigrad.lookup import check_choice
 
-PROJECT = "minigrad-course"
+from ..grading.assignment import FOLDER, find_assignment
+from ..grading.command import AssignmentFolder, CourseFile
+from ..grading.course import Course
+from .autograder import is_own, write_classroom, write_gradescope
+from .wheel import PROJECT, installed
+
 ACTIONS = ("new", "check")
 
 
@@ -28,23 +32,14 @@ def autograder(
         Path | None,
         typer.Option(help="write GitHub Classroom's autograding.json or classroom.yml", metavar="FILE"),
     ] = None,
-    course: Annotated[
-        Path | None, typer.Option(help="a course's seeds and points, in TOML", metavar="FILE")
-    ] = None,
+    course: CourseFile = None,
     requirement: Annotated[
         str | None,
         typer.Option(help="what pip installs in a classroom (default: this version)", metavar="TEXT"),
     ] = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option(help="folder of the assignments (default: lessons/assignments)", metavar="PATH"),
-    ] = None,
+    folder: AssignmentFolder = None,
 ) -> None:
     """Write what Gradescope or GitHub Classroom needs to grade an assignment."""
-    from .grading.assignment import FOLDER, find_assignment
-    from .grading.autograder import is_own, write_classroom, write_gradescope
-    from .grading.course import Course
-
     if gradescope is None and classroom is None:
         raise ValueError("nothing is to be written; name a file with --gradescope or --classroom")
     check_writable(gradescope, "--gradescope")
@@ -56,7 +51,7 @@ def autograder(
         write_gradescope(gradescope, work, course)
         print(f"{gradescope}: upload it as the autograder; set the assignment's points to {work.points}")
     if classroom is not None:
-        write_classroom(classroom, work, requirement or f"{PROJECT}=={installed_version()}")
+        write_classroom(classroom, work, requirement or f"{PROJECT}=={installed().version}")
         place = ".github/classroom/" if classroom.suffix == ".json" else ".github/workflows/"
         print(f"{classroom}: put it into {place} of the students' repository")
         if is_own(work):
@@ -66,20 +61,12 @@ def autograder(
     NextCommand("minigrad assignment new own/a1_topic", "an assignment of your own").show(Console())
 
 
-def installed_version() -> str:
-    try:
-        return version(PROJECT)
-    except PackageNotFoundError:
-        raise RuntimeError(f"{PROJECT} is not installed, only its files are here; pip install it") from None
-
-
 def assignment(
     action: Annotated[str, typer.Argument(help="new: make one to change; check: try its grading")],
     folder: Annotated[Path, typer.Argument(help="its folder, as own/a1_topic", metavar="DIR")],
 ) -> None:
     """Make an assignment of your own, or check that its grading is right (status 1: it is not)."""
-    from .grading.assignment import find_assignment
-    from .grading.own_assignment import new_assignment, trials
+    from ..grading.own_assignment import new_assignment, trials
 
     check_choice("action", action, ACTIONS)
     if action == "new":
