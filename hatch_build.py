@@ -1,4 +1,4 @@
-"""What a wheel holds beside the packages: the lessons, and the files at the top of a clone."""
+"""What a wheel holds besides the packages: the lessons, and the files at the top of a clone."""
 
 from pathlib import Path
 from typing import Any
