@@ -16,7 +16,7 @@ from minigrad.data import Batch
 from minigrad.module import Module
 from minigrad.serial import Serial
 from minigrad.strategy import Strategy
-from tests.backends import sharded_nets
+from tests.backends.data_parallel.zero import sharded_nets
 
 Make = Callable[[Communicator], Strategy]
 Build = Callable[[int], Module]

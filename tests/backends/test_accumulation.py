@@ -25,7 +25,9 @@ from backends.registry import strategy_names
 from backends.stack import Stack
 from minigrad import Tape, ops, optim
 from minigrad.serial import Serial
-from tests.backends import pipeline_nets, sharded_nets, test_stack
+from tests import nets as pipeline_nets
+from tests.backends import test_stack
+from tests.backends.data_parallel.zero import sharded_nets
 
 OPTIMIZERS = {
     "momentum": lambda ps: optim.SGD(ps, 0.1, momentum=0.9, weight_decay=0.01),

@@ -18,14 +18,16 @@ from backends.laws import trains_like_serial
 from minigrad import nn, ops
 from minigrad.data import Batch
 from minigrad.serial import Serial
-from tests.backends import hook_laws, sharded_nets, test_backup_workers, test_diloco, test_elastic_averaging
-from tests.backends.sharded_nets import OPTIMIZERS, Odd, convolutional
-from tests.backends.test_averaging import equals_the_textbook
-from tests.backends.test_bucketed import (
+from tests.backends import hook_laws
+from tests.backends.data_parallel import test_backup_workers, test_diloco, test_elastic_averaging
+from tests.backends.data_parallel.test_averaging import equals_the_textbook
+from tests.backends.data_parallel.test_bucketed import (
     Branching,
     processes_of_one_machine_do_what_the_replicated_form_does,
 )
-from tests.backends.trained_apart import OPTIMIZERS as APART
+from tests.backends.data_parallel.trained_apart import OPTIMIZERS as APART
+from tests.backends.data_parallel.zero import sharded_nets
+from tests.backends.data_parallel.zero.sharded_nets import OPTIMIZERS, Odd, convolutional
 from tests.bugs.bug import Bug
 
 # Laws

@@ -9,8 +9,8 @@ from typing import Any
 
 from backends.comm.collectives import ring_allreduce
 from backends.data_parallel.elastic import Elastic
-from tests.backends import elastic_laws, test_elastic
-from tests.backends.elastic_laws import Faults
+from tests.backends.data_parallel import elastic_laws, test_elastic
+from tests.backends.data_parallel.elastic_laws import Faults
 from tests.bugs.bug import Bug
 
 # Laws: a rank dies in some step, before another of its communications each time; then ranks join.

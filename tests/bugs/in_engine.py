@@ -29,8 +29,10 @@ from minigrad.nn import initial_weights
 from minigrad.ops import selection
 from minigrad.ops.fast.elementwise import LINE
 from tests.bugs.bug import Bug
-from tests.minigrad import extremes, fast_form_laws, gpu_laws, op_laws, recompute_laws, tape_laws
-from tests.minigrad.fast_form_laws import in_both_forms
+from tests.minigrad import gpu_laws, recompute_laws, tape_laws
+from tests.minigrad.ops import extremes, op_laws
+from tests.minigrad.ops.fast import fast_form_laws
+from tests.minigrad.ops.fast.fast_form_laws import in_both_forms
 from tests.minigrad.test_loops import end_with_their_module
 from tests.minigrad.test_lr_schedules import stays_at_its_end, warms_up_gradually
 from tests.minigrad.test_optim import (

@@ -10,9 +10,10 @@ from backends.grid import Grid
 from backends.laws import trains_like_serial
 from backends.pipeline.layer_wise import LayerWise
 from minigrad import ops
-from tests.backends import pipeline_laws, test_layer_wise, test_stack
-from tests.backends.pipeline_nets import tied
+from tests.backends import test_stack
+from tests.backends.pipeline import pipeline_laws, test_layer_wise
 from tests.bugs.bug import Bug
+from tests.nets import tied
 
 # Laws
 

@@ -16,14 +16,8 @@ from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline import Pipeline
 from minigrad import nn, ops
 from minigrad.data import Batch
-from tests.backends import (
-    mean_check_laws,
-    ownership_laws,
-    sharded_nets,
-    test_sharded,
-    test_stack,
-    weighted_mean_laws,
-)
+from tests.backends import mean_check_laws, ownership_laws, test_stack, weighted_mean_laws
+from tests.backends.data_parallel.zero import sharded_nets, test_sharded
 from tests.backends.placed_often import plain
 from tests.bugs.bug import Bug
 

@@ -17,12 +17,16 @@ from backends.storm.fault import Fault
 from backends.storm.job import Job
 from backends.storm.storm import Report, Storm
 from tests.bugs.bug import Bug
-from tests.storm.cluster_laws import (
+from tests.minigrad_course.storm.cluster_laws import (
     a_killed_rank_does_nothing_more,
     a_message_passes_a_partition_afterwards,
     a_paused_host_goes_on_afterwards,
 )
-from tests.storm.storm_laws import no_smaller_part_fails, same_seed_same_trace, storms_are_safe_and_live
+from tests.minigrad_course.storm.storm_laws import (
+    no_smaller_part_fails,
+    same_seed_same_trace,
+    storms_are_safe_and_live,
+)
 
 STRATEGIES = {  # of the world in which the bug is; the registry would give others
     "replicated": DataParallel,

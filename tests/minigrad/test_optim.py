@@ -16,7 +16,7 @@ from minigrad.device import to_host
 from minigrad.optim import Optimizer, Part
 from minigrad.serial import Serial
 from minigrad.testing import DEVICE, on_device
-from tests.minigrad.op_inputs import shapes
+from tests.minigrad.ops.op_inputs import shapes
 
 RATES = st.floats(1e-3, 1.0)
 DECAYS = st.just(0.0) | st.floats(1e-3, 0.5)

@@ -16,7 +16,7 @@ from minigrad import ops, optim
 from minigrad.mnist import load
 from minigrad.models import find_net
 from minigrad.train import fit
-from tests.backends.trained_apart import close
+from tests.backends.data_parallel.trained_apart import close
 
 from .conftest import alive, until
 
