@@ -88,7 +88,7 @@ def signs_stand_for_their_means() -> None:
 
 
 def low_rank_sums_are_projections() -> None:
-    from tests.backends.data_parallel.compression.test_compression_families import low_rank_law
+    from tests.backends.data_parallel.compression.compression_laws import low_rank_law
 
     low_rank_law(lambda r: PowerSGD(matrix_rank=r), 3, [(4, 6), (5,)], 0, r=2)
 

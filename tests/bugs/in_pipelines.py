@@ -6,8 +6,8 @@ from backends.data_parallel.bucketed import Bucketed
 from backends.partition import optimal
 from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedules import SCHEDULES
+from tests.backends.partition_laws import largest_is_smallest
 from tests.backends.pipeline import pipeline_laws, stale_training
-from tests.backends.test_partition import largest_is_smallest
 from tests.bugs.bug import Bug
 from tests.nets import dropping, frozen, images, tied
 

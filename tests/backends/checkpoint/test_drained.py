@@ -32,7 +32,7 @@ from tests.backends.checkpoint.resume_laws import (
     goes_on_with_the_same_bits,
     training,
 )
-from tests.backends.checkpoint.test_resume import OPTIMIZERS, SIZES, layouts
+from tests.backends.checkpoint.resumed_layouts import OPTIMIZERS, SIZES, layouts
 from tests.nets import MODELS, batches_of, dropping, images, mlp, sample_of, tied
 
 SPEEDS = st.lists(st.sampled_from([1.0, 1.37, 1.93, 2.21, 3.71]), min_size=4, max_size=4, unique=True)

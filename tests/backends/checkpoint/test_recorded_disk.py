@@ -9,25 +9,7 @@ from hypothesis import strategies as st
 
 from backends.checkpoint.disk import Disk
 from backends.checkpoint.recorded_disk import RecordedDisk
-
-PATHS = st.sampled_from(["a", "b", "a/a", "a/b", "a/a/a"]).map(Path)
-CALLS = st.one_of(
-    *(st.tuples(st.just(name), PATHS) for name in ("make_folder", "sync_folder", "remove_folder")),
-    *(st.tuples(st.just(name), PATHS) for name in ("remove", "names", "read")),
-    st.tuples(st.just("write"), PATHS, st.binary(max_size=2)),
-    st.tuples(st.just("rename"), PATHS, PATHS),
-)
-
-
-def outcome(disk, folder, name, path, *more):
-    """What a call returns, or the kind of its OSError."""
-    more = [folder / argument if isinstance(argument, Path) else argument for argument in more]
-    try:
-        return getattr(disk, name)(folder / path, *more)
-    except FileNotFoundError:
-        return FileNotFoundError
-    except OSError:
-        return OSError
+from tests.backends.checkpoint.disk_calls import CALLS, outcome
 
 
 @given(calls=st.lists(CALLS, max_size=12))

@@ -10,9 +10,9 @@ from backends.comm.collectives import ring_allreduce
 from backends.comm.timeline import gantt
 from backends.comm.trace import Ledger, Span, Trace, Traced, gather_trace
 from backends.comm.virtual import Link, VirtualCluster
+from tests.backends.comm.chrome_laws import obeys
 from tests.backends.comm.communication_time import communicating, hidden
 from tests.backends.comm.conformance import shift
-from tests.backends.comm.test_chrome import obeys
 from tests.bugs.mutant import mutant
 
 A, B = 2.0**-10, 2.0**10  # a latency and a bandwidth whose sums and quotients are exact in binary

@@ -16,7 +16,8 @@ from backends.comm.virtual import VirtualCluster
 from backends.data_parallel import DataParallel
 from backends.laws import allreduce_sums, trains_like_serial
 from minigrad import ops
-from tests.backends.data_parallel.test_data_parallel import Forked, batches_of
+from tests.nets import Forked
+from tests.nets import small_images_of as batches_of
 
 HOW = st.sampled_from([{}, {"seed": 1}, {"seed": 2}, {"seed": 3}])
 

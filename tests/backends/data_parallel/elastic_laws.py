@@ -287,3 +287,21 @@ def gradients_add_up(strategy: Any, faults: Faults) -> None:
     assert totals
     for total in totals.values():
         close(total, expected, 1e-11)
+
+
+def agrees(seed, left, other):
+    """Ranks 1 and 2 of four die; the answers to each of six questions are the same on all that have them."""
+    answers = {}
+
+    def work(comm):
+        world = comm.recoverable()
+        for number in range(6):
+            answer = world.agree(comm.rank + number != 5)
+            answers.setdefault(number, {})[comm.rank] = answer, tuple(world.members)
+            if not answer:
+                world = world.shrink()
+
+    run_mortal_ranks(4, work, {1: left, 2: other}, seed=seed)
+    for number, of_ranks in answers.items():
+        assert len(set(of_ranks.values())) == 1, f"answers differ in question {number}: {of_ranks}"
+        assert of_ranks[3] == of_ranks[0]

@@ -1,7 +1,5 @@
 """Backup workers: every update is the serial one on its contributors' samples, however late others are."""
 
-from dataclasses import dataclass
-
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -10,13 +8,10 @@ from hypothesis import given
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.comm.virtual import Link, VirtualCluster
-from backends.data_parallel import backup_workers
 from backends.data_parallel.backup_workers import BackupWorkers, step_seconds
-from backends.laws import bound_for, trains_like_serial
+from backends.laws import trains_like_serial
 from minigrad import ops, optim
-from minigrad.data import Batch, shares
-from minigrad.serial import Serial
-from minigrad.tape import current_tape
+from tests.backends.data_parallel.backup_worker_laws import clipped, is_serial_on_its_contributors, training
 from tests.backends.data_parallel.trained_apart import (
     OPTIMIZERS,
     Net,
@@ -24,17 +19,11 @@ from tests.backends.data_parallel.trained_apart import (
     batches_of,
     built,
     close,
-    states,
     step,
 )
 from tests.bugs.mutant import mutant
 
 SIZES = st.lists(st.integers(1, 11), min_size=1, max_size=6)
-
-
-def clipped(parameters):
-    """Momentum, and gradients that are scaled in place at nearly every step."""
-    return optim.SGD(parameters, 0.1, momentum=0.9).clipped(0.1)
 
 
 # b = 0
@@ -72,71 +61,6 @@ def test_it_claims_to_be_serial_only_without_backups():
 
 
 # b > 0
-
-
-@dataclass
-class Run:
-    """What one rank saw."""
-
-    updates: list
-    gradients: list
-    losses: list
-    state: dict
-
-
-def training(sizes, make, module=backup_workers, backups=1, build: type = Plain, drains=()):
-    """The program of each rank, which drains what is on its way after so many steps."""
-
-    def work(comm):
-        backend = module.BackupWorkers(comm, backups=backups)
-        model = backend.place(built(build, comm.rank))
-        optimizer = make(model.parameters())
-        gradients, losses = [], []
-
-        def loss(out, y):
-            if current_tape.get() is not None:  # in training, and not where it is checked
-                comm.compute(1.0)
-            return ops.cross_entropy(out, y)
-
-        for done, batch in enumerate(batches_of(sizes)):
-            if done in drains:
-                backend.drain(model)
-            optimizer.zero_grad()
-            losses.append(backend.step(model, batch, loss))
-            gradients.append({k: g.copy() for k, g in backend.full_gradients(model).items() if g is not None})
-            backend.update(model, optimizer)
-        backend.finalize(model)
-        return Run(backend.updates, gradients, losses, model.state_dict() | states(optimizer))
-
-    return work
-
-
-def is_serial_on_its_contributors(runs, sizes, make, backups):
-    """Assert that each update averaged the first N gradients, none stale or twice, and all ranks made it."""
-    workers = len(runs) - 1
-    model = built(Plain)
-    optimizer = make(model.parameters())
-    updates = runs[0].updates
-    assert [u.version for u in updates] == list(range(len(sizes)))
-    for batch, update in zip(batches_of(sizes), updates, strict=True):
-        parts = dict(enumerate(shares(len(batch), workers), 1))
-        busy = {rank for rank, part in parts.items() if part.start < part.stop}
-        assert len(update.contributors) == min(workers - backups, len(busy))
-        assert len({*update.contributors, *update.dropped}) == len(update.contributors) + len(update.dropped)
-        assert {*update.contributors, *update.dropped} <= busy
-        taken = [batch[parts[rank]] for rank in sorted(update.contributors)]
-        union = Batch(np.concatenate([t.x for t in taken]), np.concatenate([t.y for t in taken]))
-        optimizer.zero_grad()
-        loss = Serial().step(model, union, ops.cross_entropy)
-        expected = {n: g.copy() for n, g in Serial().full_gradients(model).items() if g is not None}
-        for run in runs:
-            close(run.gradients[update.version], expected)
-            assert abs(run.losses[update.version] - loss) < bound_for(np.float64) * max(1, loss)
-        optimizer.step()
-    for run in runs:
-        close(run.state, model.state_dict() | states(optimizer))
-        close(run.state, runs[0].state, bound=0)
-        assert run.losses == runs[0].losses
 
 
 def cluster(ranks, seed):

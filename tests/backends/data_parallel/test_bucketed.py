@@ -1,6 +1,6 @@
 """Buckets change when gradients travel, and nothing else: each is the serial run's, on every rank."""
 
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.comm import WithAllreduce, run_ranks
+from backends.comm import run_ranks
 from backends.comm.collectives import naive_allreduce, ring_allreduce
 from backends.comm.mailboxes import Deadlock
 from backends.comm.trace import Traced
@@ -18,36 +18,18 @@ from backends.data_parallel.flat import buckets
 from backends.laws import trains_like_serial
 from minigrad import nn, ops, optim
 from minigrad.work import Work, forward_backward_pass
-from tests.backends.data_parallel.test_data_parallel import Forked, batches_of, convolutional
-from tests.backends.data_parallel.test_replicated import odd
+from tests.backends.data_parallel.bucketed_laws import (
+    Branching,
+    one_size,
+    processes_of_one_machine_do_what_the_replicated_form_does,
+)
 from tests.bugs.mutant import mutant
+from tests.nets import Forked, convolutional, odd
+from tests.nets import small_images_of as batches_of
 
 EVERYTHING = 1 << 30
 sizes_of_buckets = st.sampled_from([1, 40, 100, 200, 300, EVERYTHING])
 batch_sizes = st.lists(st.integers(1, 13), min_size=1, max_size=3)
-
-
-class Branching(nn.Module):
-    """Which layers run, and in which order, depends on the samples: each rank announces in its own way."""
-
-    def __init__(self, rng):
-        self.first = nn.Linear(6, 4, rng=rng)
-        self.left, self.right = nn.Linear(4, 4, rng=rng), nn.Linear(4, 4, rng=rng)
-        self.sometimes = nn.Linear(4, 4, rng=rng)
-        self.last = nn.Linear(4, 3, rng=rng)
-
-    def forward(self, x):
-        x = x.reshape(-1, 6)
-        h = ops.tanh(self.first(x))
-        if x.data.sum() > 0:
-            left, right = self.left(h), self.right(h)
-        else:
-            right, left = self.right(h), self.left(h)
-        total = ops.tanh(left) + ops.tanh(right)
-        chosen = (x.data[:, :1] > 1).astype(x.dtype)
-        if chosen.any():
-            total = total + ops.tanh(self.sometimes(h)) * chosen
-        return self.last(total)
 
 
 NETS = [Forked, convolutional, odd, Branching]
@@ -58,10 +40,6 @@ def law(strategy, ranks, sizes, build: Any = Forked, seed=0, world=run_ranks, **
     world(
         ranks, lambda comm: trains_like_serial(strategy, comm, build, ops.cross_entropy, batches, **settings)
     )
-
-
-def one_size(nbytes, **settings):
-    return partial(Bucketed, bucket_bytes=nbytes, first_bucket_bytes=nbytes, **settings)
 
 
 @pytest.mark.parametrize("build", NETS)
@@ -146,41 +124,6 @@ def test_a_step_sends_one_message_a_bucket_and_the_report_with_the_last(ranks, n
         assert sent.bytes - before.bytes == 8 * (sum(p.size for p in trained) + report) * (ranks - 1)
 
     run_ranks(ranks, work)
-
-
-class Processes(WithAllreduce):
-    """Ranks with an all-reduce of their own, as MPI's processes have it, on the machines ``nodes``."""
-
-    def __init__(self, comm, nodes):
-        super().__init__(comm, naive_allreduce)
-        self.machines = nodes
-
-    @cached_property
-    def nodes(self):
-        return self.machines
-
-
-def processes_of_one_machine_do_what_the_replicated_form_does(nodes):
-    """Those of several machines sum during backward; both have its bits."""
-
-    def work(comm):
-        runs = []
-        for strategy in (DataParallel, one_size(100)):
-            traced = Traced(Processes(comm, nodes))
-            backend = strategy(traced)
-            model = backend.place(Branching(np.random.default_rng(0)).to(dtype=np.float64))
-            start = len(traced.record.spans)
-            backend.step(model, batches_of([7])[0], ops.cross_entropy)
-            calls = [(span.what, span.bytes) for span in traced.record.spans[start:]]
-            runs.append((calls, [p.grad for p in model.parameters()]))
-        (calls, grads), (bucketed_calls, bucketed_grads) = runs
-        one_machine = len(set(nodes)) == 1
-        assert (calls == bucketed_calls) == one_machine, f"on machines {nodes} a step calls {bucketed_calls}"
-        assert ("start_allreduce" in dict(bucketed_calls)) != one_machine
-        for g, bucketed in zip(grads, bucketed_grads, strict=True):
-            np.testing.assert_array_equal(g, bucketed)
-
-    run_ranks(len(nodes), work)
 
 
 @given(nodes=st.lists(st.integers(0, 1), min_size=1, max_size=4))

@@ -9,40 +9,12 @@ from backends.comm import Communicator, run_ranks
 from backends.comm.collectives import naive_allreduce
 from backends.data_parallel import DataParallel
 from backends.laws import Difference, bound_for, differences_from_serial, trains_like_serial
-from minigrad import nn, ops
-from minigrad.data import Batch, shares
+from minigrad import ops
+from minigrad.data import shares
 from minigrad.strategy import Strategy
 from minigrad.work import forward_backward_pass
-
-
-class Forked(nn.Module):
-    """A net with a tied, an unused and a frozen parameter."""
-
-    def __init__(self, rng):
-        self.first = nn.Linear(6, 5, rng=rng)
-        self.tied = nn.Linear(5, 5, rng=rng)
-        self.unused = nn.Linear(5, 5, rng=rng)
-        self.last = nn.Linear(5, 3, rng=rng)
-        self.first.weight.requires_grad = False
-
-    def forward(self, x):
-        h = ops.tanh(self.first(x.reshape(-1, 6)))
-        return self.last(ops.tanh(self.tied(ops.tanh(self.tied(h)))))
-
-
-def convolutional(rng):
-    return nn.Sequential(
-        nn.Conv2d(1, 3, 3, padding=1, rng=rng),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(3, 3, rng=rng),
-    )
-
-
-def batches_of(sizes, seed=0):
-    rng = np.random.default_rng(seed)
-    return [Batch(rng.normal(size=(n, 1, 2, 3)), rng.integers(0, 3, n)) for n in sizes]
+from tests.nets import Forked, convolutional
+from tests.nets import small_images_of as batches_of
 
 
 def law(strategy, ranks, sizes, build=Forked, dtype: type = np.float64):

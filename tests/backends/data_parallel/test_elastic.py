@@ -19,6 +19,7 @@ from minigrad.serial import Serial
 from tests.backends.data_parallel.elastic_laws import (
     STEPS,
     Faults,
+    agrees,
     all_that_live_train_like_serial,
     elastic_run,
     every_sample_counts_once,
@@ -177,24 +178,6 @@ def test_only_who_waits_for_a_dead_rank_learns_of_its_death_until_the_group_is_r
 
     assert run_mortal_ranks(4, work, {3: 0}) == [0, 1, 2, None]
     assert run_mortal_ranks(4, work, {3: 0}, seed=5) == [0, 1, 2, None]
-
-
-def agrees(seed, left, other):
-    """Ranks 1 and 2 of four die; the answers to each of six questions are the same on all that have them."""
-    answers = {}
-
-    def work(comm):
-        world = comm.recoverable()
-        for number in range(6):
-            answer = world.agree(comm.rank + number != 5)
-            answers.setdefault(number, {})[comm.rank] = answer, tuple(world.members)
-            if not answer:
-                world = world.shrink()
-
-    run_mortal_ranks(4, work, {1: left, 2: other}, seed=seed)
-    for number, of_ranks in answers.items():
-        assert len(set(of_ranks.values())) == 1, f"answers differ in question {number}: {of_ranks}"
-        assert of_ranks[3] == of_ranks[0]
 
 
 @given(seed=st.integers(0, 10**6), left=st.integers(0, 12), other=st.integers(0, 12))

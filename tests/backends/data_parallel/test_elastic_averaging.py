@@ -8,34 +8,15 @@ from hypothesis import given
 from backends.comm import run_ranks
 from backends.comm.collectives import allgather
 from backends.data_parallel.averaging import ElasticAveraging
-from backends.laws import bound_for, integers
+from backends.laws import bound_for
 from minigrad import optim
 from minigrad.data import shares
 from minigrad.serial import Serial
+from tests.backends.data_parallel.averaging_laws import conserves, exchanged
 from tests.backends.data_parallel.trained_apart import Plain, batches_of, built, close, step
 from tests.bugs.mutant import mutant
 
 SIZES = st.lists(st.integers(1, 11), min_size=1, max_size=5)
-
-
-def exchanged(strategy, comm, dtype=np.float64, seed=0):
-    """This rank's parameters and the center, whole numbers, before an exchange; and after it."""
-    backend = strategy(comm)
-    model = backend.place(built(Plain).to(dtype=dtype))
-    for i, p in enumerate(backend.layout.parameters):
-        p.data[...] = integers(p.shape, 1000 * seed + 10 * comm.rank + i, dtype)
-    backend.center[...] = integers(backend.center.shape, 1000 * seed + 99, dtype)
-    before = backend.layout.weights(), backend.center.copy()
-    backend.exchange(model)
-    return before, (backend.layout.weights(), backend.center)
-
-
-def conserves(strategy, comm, **settings):
-    """Assert that the sum of models and center is exactly what it was, and the center the same for all."""
-    (x, c), (y, d) = exchanged(strategy, comm, **settings)
-    total = [np.sum(allgather(comm, a), axis=0) + b for a, b in ((x, c), (y, d))]
-    np.testing.assert_array_equal(total[1], total[0])
-    assert all(np.array_equal(d, other) for other in allgather(comm, d))
 
 
 def pulls(strategy, comm, alpha):

@@ -15,7 +15,8 @@ from minigrad.lr_schedules import constant, scaled_lr, warm_up
 from minigrad.optim import Optimizer, Part
 from minigrad.strategy import Strategy
 from minigrad.train import fit
-from tests.backends.data_parallel.test_data_parallel import Forked, batches_of, convolutional
+from tests.nets import Forked, convolutional
+from tests.nets import small_images_of as batches_of
 
 OPTIMIZERS = {
     "lars": lambda p: optim.LARS(p, 1.0, trust=0.02, weight_decay=0.01),

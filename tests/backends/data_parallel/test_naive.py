@@ -17,9 +17,9 @@ from minigrad.serial import Serial
 from minigrad.train import fit
 from minigrad.traits import Traits
 from tests.backends import hook_laws
-from tests.backends.data_parallel.test_data_parallel import batches_of
-from tests.backends.data_parallel.test_replicated import odd
 from tests.bugs.mutant import mutant
+from tests.nets import odd
+from tests.nets import small_images_of as batches_of
 
 
 def plain(rng):

@@ -9,11 +9,13 @@ from backends.comm import run_ranks
 from backends.comm.collectives import naive_allreduce, ring_allreduce
 from backends.data_parallel import DataParallel
 from backends.laws import Build, messages_are, trains_like_serial
-from minigrad import nn, ops, optim
+from minigrad import ops, optim
 from minigrad.data import Batch, shares
 from minigrad.serial import Serial
 from minigrad.work import Work, forward_backward_pass
-from tests.backends.data_parallel.test_data_parallel import Forked, batches_of, convolutional
+from tests.nets import Forked, convolutional, odd
+from tests.nets import normalised_mlp as normalised
+from tests.nets import small_images_of as batches_of
 
 OPTIMIZERS = {
     "momentum": lambda p: optim.SGD(p, 0.1, momentum=0.9),
@@ -23,23 +25,6 @@ OPTIMIZERS = {
     "adagrad": lambda p: optim.Adagrad(p, 0.01),
     "clipped": lambda p: optim.SGD(p, 0.1, momentum=0.9).clipped(0.05),
 }
-
-
-def odd(rng):
-    """Convolution and linear layers of odd sizes, with a tied and a frozen parameter."""
-    model = nn.Sequential(
-        nn.Conv2d(1, 3, (2, 3), padding=1, rng=rng),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(27, 7, rng=rng),
-        nn.Tanh(),
-        tied := nn.Linear(7, 7, rng=rng),
-        nn.Tanh(),
-        tied,
-        nn.Linear(7, 3, rng=rng),
-    )
-    vars(tied)["bias"].requires_grad = False
-    return model
 
 
 def law(strategy, ranks, sizes, build: Build = Forked, **settings):
@@ -148,10 +133,6 @@ class UpdatesStatisticsTwice(DataParallel):
         super().forward_backward(work._replace(loss_weight=0.0, on_grad=None), inner)
         self.summary.n_backwards, self.summary.batch_fraction = 0, 0.0
         return super().forward_backward(work, inner)
-
-
-def normalised(rng):
-    return nn.Sequential(nn.Flatten(), nn.Linear(6, 5, rng=rng), nn.BatchNorm(5), nn.Linear(5, 3, rng=rng))
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,9 @@ from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.laws import trains_like_serial
 from minigrad import nn, ops, optim
-from tests.backends.data_parallel.test_data_parallel import Forked, batches_of, convolutional
-from tests.backends.data_parallel.test_replicated import odd
 from tests.backends.strict import Strict
+from tests.nets import Forked, convolutional, odd
+from tests.nets import small_images_of as batches_of
 
 OPTIMIZERS = {
     "momentum": lambda p: optim.SGD(p, 0.1, momentum=0.9),

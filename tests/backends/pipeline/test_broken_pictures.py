@@ -9,7 +9,7 @@ from backends.pipeline import timetable, trace
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, simulate
 from backends.pipeline.timetable import Backward, Forward, Weight
-from tests.backends.pipeline.test_gantt import bubbles_are_the_plans, every_slot_is_drawn, pictures_agree
+from tests.backends.pipeline.picture_laws import bubbles_are_the_plans, every_slot_is_drawn, pictures_agree
 from tests.bugs.mutant import mutant
 
 

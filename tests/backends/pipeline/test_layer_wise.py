@@ -11,26 +11,12 @@ from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.laws import trains_like_serial
 from backends.pipeline.layer_wise import LayerWise
-from minigrad import nn, ops, optim
-from minigrad.data import Batch
+from minigrad import nn, ops
 from minigrad.work import Work
+from tests.backends.pipeline.layer_wise_nets import OPTIMIZERS, batches_of, build
 from tests.bugs.mutant import mutant
 
 WIDTHS = (4, 6, 5, 7, 3)
-
-
-def build(rng):
-    """Layers 0, 2, 5, 6 and 7 are trained."""
-    return nn.Sequential(
-        nn.Linear(4, 6, rng=rng),
-        nn.Tanh(),
-        nn.Linear(6, 5, rng=rng),
-        nn.Dropout(0.3, rng=np.random.default_rng(int(rng.integers(99)))),
-        nn.Sigmoid(),
-        nn.Linear(5, 7, rng=rng),
-        nn.BatchNorm(7),
-        nn.Linear(7, 3, rng=rng),
-    )
 
 
 def images(rng):
@@ -43,19 +29,6 @@ def images(rng):
         nn.Flatten(),
         nn.Linear(16, 3, rng=rng),
     )
-
-
-def batches_of(*shape, sizes=(5, 3, 4)):
-    rng = np.random.default_rng(0)
-    return [Batch(rng.normal(size=(n, *shape)), rng.integers(0, 3, n)) for n in sizes]
-
-
-OPTIMIZERS = {
-    "momentum": lambda p: optim.SGD(p, 0.1, momentum=0.9),
-    "clipped": lambda p: optim.SGD(p, 0.5, momentum=0.9).clipped(0.05),
-    "lars": lambda p: optim.LARS(p, 1.0).clipped(0.5),
-    "adam": lambda p: optim.Adam(p, 0.01),
-}
 
 
 def law(

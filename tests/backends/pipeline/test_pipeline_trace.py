@@ -14,7 +14,7 @@ from backends.comm.spans import Ledger, Span, Trace
 from backends.pipeline import SCHEDULES, Costs, simulate
 from backends.pipeline import trace as fits
 from backends.pipeline.trace import as_trace, bubble_of
-from tests.backends.comm.test_chrome import busy, keeps_the_rules
+from tests.backends.comm.chrome_laws import busy, keeps_the_rules
 from tests.bugs.mutant import mutant
 
 TIMES = st.integers(1, 9)

@@ -21,21 +21,11 @@ from backends.pipeline.simulation import Stuck, simulate
 from backends.pipeline.timetable import Backward, Forward, Weight
 from backends.pipeline.validator import check_schedule, check_timetable
 from lessons.assignments.a7_pipeline import blocking
-from tests.backends.pipeline.test_broken_timetables import BROKEN, names_what_is_wrong
+from tests.backends.pipeline.broken_timetables import BROKEN, names_what_is_wrong
+from tests.backends.pipeline.drawn_timetables import defined, tables
 from tests.bugs.mutant import mutant
 
 ANY = 10**6  # a bound on what is in flight that nothing reaches
-
-
-def defined(schedule, ranks=range(1, 7), micros=range(1, 13), chunks=(1, 2, 3)):
-    """The timetables of all numbers that the schedule's own check allows."""
-    for p in ranks:
-        for m in micros:
-            for v in chunks:
-                try:
-                    yield schedule.of(p, m, v)
-                except ValueError:
-                    continue
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -296,12 +286,6 @@ def as_threads_do(table, module=blocking):
             module.check_blocking(table)
     else:
         module.check_blocking(table)
-
-
-@st.composite
-def tables(draw):
-    schedule = SCHEDULES[draw(st.sampled_from(sorted(SCHEDULES)))]
-    return draw(st.sampled_from(list(defined(schedule, range(1, 5), range(1, 7), (1, 2)))))
 
 
 @given(tables())

@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from minigrad import ops
 from minigrad.device import to_host
+from tests.minigrad.ops.extremes import value_and_gradients
 
 
 def equals_its_form(op: Callable[..., Any], name: str, *inputs: Any, **settings: Any) -> None:
@@ -98,3 +100,8 @@ FORMS: dict[str, Callable[..., Any]] = {
     "triu": np.triu,
     "var_ddof": np.var,
 }
+
+
+def a_constant_has_no_deviation_and_no_slope():
+    y, (g,) = value_and_gradients(lambda x: ops.std(x, axis=1), np.ones((2, 3)), seed=np.ones(2))
+    assert y.tolist() == [0, 0] and not g.any()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import Tape, Tensor
+from minigrad import Parameter, Tape, Tensor
 from minigrad.device import Array, array_module, to_host
 from minigrad.memory import retained_arrays
 from minigrad.pullback import OpResult
@@ -185,3 +185,12 @@ def has_the_dtype_of_a_layer(f: Op, dtype: Any, x: np.ndarray, *parameters: np.n
             assert d.dtype.itemsize <= dtype.itemsize, f"x of {x.dtype} makes a gradient of {d.dtype}"
         runs.append(to_host(y.data))
     assert np.array_equal(*runs), "the numbers are not those of the layer's dtype"
+
+
+def gradients(f, *inputs, seed=1.0):
+    leaves = [Parameter(on_device(np.asarray(x, float))) for x in inputs]
+    with Tape() as tape:
+        y = f(*leaves)
+    tape.backward(y, seed)
+    grads = [leaf.grad.tolist() for leaf in leaves if leaf.grad is not None]
+    return grads[0] if len(grads) == 1 else grads

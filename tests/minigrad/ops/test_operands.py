@@ -7,8 +7,8 @@ from hypothesis import given, settings
 
 from minigrad import Parameter, Tape, Tensor, nn, ops, recomputed
 from minigrad.testing import DEVICE, on_device
+from tests.minigrad.ops.op_laws import gradients
 from tests.minigrad.ops.op_table import TABLE, Case
-from tests.minigrad.ops.test_edges import gradients
 
 every_op = pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
 WRAPPED = ("split", "batch_norm_fixed")  # ask their input for its shape or dtype themselves

@@ -1,8 +1,10 @@
 """Runs the pages' modules under Node; the tests that need it are skipped where there is none."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -45,3 +47,17 @@ def broken(folder: Path, name: str, right: str, wrong: str) -> Path:
     assert text.count(right) == 1, f"{right!r} must stand once in {name}"
     (folder / name).write_text(text.replace(right, wrong), encoding="utf-8")
     return folder
+
+
+def pasted(command, folder):
+    """The command in bash, in ``folder``, where minigrad is this one, with threads as ranks."""
+    minigrad = f'minigrad() {{ "{sys.executable}" -m backends "$@" --transport threads; }}\n'
+    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "COLUMNS": "100"}
+    return subprocess.run(
+        ["bash", "-c", minigrad + command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+    )

@@ -22,7 +22,7 @@ from minigrad.memory import base_of
 from minigrad.models import NETS, SAMPLE
 from minigrad.module import Sequential
 from minigrad.work import Work
-from tests.backends.data_parallel.zero.test_sharded_memory import formula
+from tests.backends.data_parallel.zero.sharded_laws import formula
 from tests.minigrad_course.explorables import node
 
 SUMS = """

@@ -1,10 +1,7 @@
 """The command that the workshop copies: it writes the schedule, and runs it on ranks, as it is pasted."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 from minigrad_course.explorables.schedule_tables import workshop_data
@@ -12,6 +9,7 @@ from minigrad_course.explorables.schedule_tables import workshop_data
 from backends.pipeline import SCHEDULES
 from backends.pipeline.schedule_file import description_of, schedule_of
 from tests.minigrad_course.explorables import node
+from tests.minigrad_course.explorables.node import pasted
 
 COMMANDS = """
     const { fileText, proveCommand, recordCommand } = await load("command.mjs");
@@ -28,20 +26,6 @@ def described(description):
     """As the page describes a schedule: without its name, and without what is the default."""
     default = {"chunks": 1, "route": "around"}
     return {k: v for k, v in description.items() if k != "name" and default.get(k) != v}
-
-
-def pasted(command, folder):
-    """The command in bash, in ``folder``, where minigrad is this one, with threads as ranks."""
-    minigrad = f'minigrad() {{ "{sys.executable}" -m backends "$@" --transport threads; }}\n'
-    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "COLUMNS": "100"}
-    return subprocess.run(
-        ["bash", "-c", minigrad + command],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=120,
-    )
 
 
 def test_the_copied_command_proves_a_schedule_made_by_hand(tmp_path):

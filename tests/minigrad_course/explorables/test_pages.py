@@ -14,7 +14,7 @@ from minigrad_course.explorables.schedule_tables import workshop_data
 from backends.comm.chrome import chrome_trace
 from backends.pipeline import SCHEDULES, Costs, simulate
 from backends.pipeline.trace import as_trace
-from tests.minigrad_course.explorables.test_command import pasted
+from tests.minigrad_course.explorables.node import pasted
 
 LIMIT = 100_000  # bytes of a page
 DATA = {"pipeline.html": workshop_data, "allreduce.html": allreduce_data, "bytes.html": byte_data}

@@ -16,7 +16,7 @@ from minigrad_course.grading.course import Course
 from tests.bugs.mutant import mutant
 
 from .conftest import DOUBLE, TOTAL
-from .test_grade import is_gradescope
+from .gradescope_laws import is_gradescope
 
 A2 = find_assignment("a2")
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from backends.comm.collectives import allgather
+from backends.comm import run_ranks
+from backends.comm.collectives import allgather, ring_allreduce
 from backends.data_parallel import DataParallel
-from backends.data_parallel.compression import compressor_names
+from backends.data_parallel.compression import (
+    compressor_names,
+)
 from backends.data_parallel.compression.compressed import GROUP
 from backends.data_parallel.flat import FlatLayout
 from backends.laws import bound_for, distances
 from minigrad import ops, optim
 from minigrad.lookup import lookup
 from minigrad.tensor import Parameter
-from tests.backends.data_parallel.test_data_parallel import batches_of
+from tests.nets import small_images_of as batches_of
 
 COMPRESSORS = {name: lookup("compressor", name, {}, GROUP) for name in compressor_names()}
 
@@ -139,3 +142,49 @@ def sent(compressor, v):
     total = np.zeros_like(v)
     compressor.add(compressor.compress(v), total)
     return total
+
+
+def plain(parameters):
+    return optim.SGD(parameters, 0.1)
+
+
+def momentum(parameters):
+    return optim.SGD(parameters, 0.1, momentum=0.9)
+
+
+def summed(comm, x):
+    return ring_allreduce(comm, x)
+
+
+def low_rank_law(make, ranks, shapes, seed, *, r, full=False):
+    """Assert P^T P = I, residuals orthogonal to P, the sum P P^T of the sum, and the same bits everywhere."""
+    layout = layout_of(*shapes)
+    vs = [np.random.default_rng([seed, rank, 1]).normal(size=(3, layout.size)) for rank in range(ranks)]
+
+    def work(comm):
+        compressor = make(r)
+        compressor.start(layout, comm.rank, ranks)
+        totals = []
+        for t in range(3):
+            v = vs[comm.rank][t].copy()
+            total, own, figures = compressor.exchange(comm, v, np.ones(2), summed)
+            assert np.array_equal(v, vs[comm.rank][t]) and np.array_equal(figures, np.full(2, float(ranks)))
+            dense = sum(x[t] for x in vs)
+            actual = (compressor.matrices(x) for x in (v, own, total, dense))
+            for (mine, sent_own, got, expected), p in zip(
+                zip(*actual, strict=True), compressor.p, strict=True
+            ):
+                assert p.shape[1] == min(r, len(mine))
+                np.testing.assert_allclose(p.T @ p, np.eye(p.shape[1]), rtol=0, atol=1e-12)
+                np.testing.assert_allclose(p.T @ (mine - sent_own), 0, rtol=0, atol=1e-11)
+                np.testing.assert_allclose(got, p @ (p.T @ expected), rtol=0, atol=1e-11)
+                assert np.linalg.matrix_rank(got) <= r
+            if full:
+                np.testing.assert_allclose(total, dense, rtol=0, atol=1e-11)
+            for x, y in zip(compressor.dense(own), compressor.dense(v), strict=True):
+                assert np.array_equal(x, y)
+            totals.append(total.tobytes())
+        return totals
+
+    first, *others = run_ranks(ranks, work)
+    assert all(other == first for other in others)

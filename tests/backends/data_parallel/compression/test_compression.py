@@ -22,26 +22,21 @@ from tests.backends.data_parallel.compression.compression_laws import (
     COMPRESSORS,
     InOrder,
     Textbook,
+    momentum,
     nothing_is_lost,
+    plain,
     trains_like,
 )
-from tests.backends.data_parallel.test_data_parallel import Forked, batches_of
-from tests.backends.data_parallel.test_replicated import normalised, odd
 from tests.backends.strict import Strict
+from tests.nets import Forked, odd
+from tests.nets import normalised_mlp as normalised
+from tests.nets import small_images_of as batches_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:compress=power-sgd sends")  # the vectors as they are
 SIZES = st.lists(st.integers(1, 11), min_size=1, max_size=4)
 RANKS = st.integers(1, 5)
 DTYPES = st.sampled_from([np.float32, np.float64])
 BUILDS = st.sampled_from([odd, Forked, normalised])
-
-
-def plain(parameters):
-    return optim.SGD(parameters, 0.1)
-
-
-def momentum(parameters):
-    return optim.SGD(parameters, 0.1, momentum=0.9)
 
 
 def nesterov(parameters):

@@ -15,15 +15,16 @@ from backends.data_parallel.compression import (
 from tests.backends.data_parallel.compression.compression_laws import (
     InOrder,
     Textbook,
+    low_rank_law,
+    momentum,
     nothing_is_lost,
+    plain,
     sent,
     started,
     trains_like,
 )
-from tests.backends.data_parallel.compression.test_compression import momentum, plain
-from tests.backends.data_parallel.compression.test_compression_families import low_rank_law
-from tests.backends.data_parallel.test_replicated import odd
 from tests.bugs.mutant import mutant
+from tests.nets import odd
 
 FOLDER = "backends.data_parallel.compression"
 SIZES = [7, 5, 8]

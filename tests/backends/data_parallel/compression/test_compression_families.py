@@ -29,7 +29,13 @@ from backends.data_parallel.compression.dgc import basic, corrected, discount, w
 from backends.data_parallel.compression.quantization import columns
 from backends.data_parallel.compression.sparsification import largest, largest_by_sample, reaching
 from backends.laws import bound_for
-from tests.backends.data_parallel.compression.compression_laws import layout_of, sent, started
+from tests.backends.data_parallel.compression.compression_laws import (
+    layout_of,
+    low_rank_law,
+    sent,
+    started,
+    summed,
+)
 from tests.bugs.mutant import mutant
 
 SHAPES = st.lists(
@@ -322,44 +328,6 @@ def test_random_rounding_stays_on_its_grid_and_is_right_on_average(make, shapes,
 MATRICES = st.lists(
     st.sampled_from([(3, 4), (4, 3), (5,), (2, 3, 2, 2), (1, 6), (6, 6)]), min_size=1, max_size=3
 )
-
-
-def summed(comm, x):
-    return ring_allreduce(comm, x)
-
-
-def low_rank_law(make, ranks, shapes, seed, *, r, full=False):
-    """Assert P^T P = I, residuals orthogonal to P, the sum P P^T of the sum, and the same bits everywhere."""
-    layout = layout_of(*shapes)
-    vs = [np.random.default_rng([seed, rank, 1]).normal(size=(3, layout.size)) for rank in range(ranks)]
-
-    def work(comm):
-        compressor = make(r)
-        compressor.start(layout, comm.rank, ranks)
-        totals = []
-        for t in range(3):
-            v = vs[comm.rank][t].copy()
-            total, own, figures = compressor.exchange(comm, v, np.ones(2), summed)
-            assert np.array_equal(v, vs[comm.rank][t]) and np.array_equal(figures, np.full(2, float(ranks)))
-            dense = sum(x[t] for x in vs)
-            actual = (compressor.matrices(x) for x in (v, own, total, dense))
-            for (mine, sent_own, got, expected), p in zip(
-                zip(*actual, strict=True), compressor.p, strict=True
-            ):
-                assert p.shape[1] == min(r, len(mine))
-                np.testing.assert_allclose(p.T @ p, np.eye(p.shape[1]), rtol=0, atol=1e-12)
-                np.testing.assert_allclose(p.T @ (mine - sent_own), 0, rtol=0, atol=1e-11)
-                np.testing.assert_allclose(got, p @ (p.T @ expected), rtol=0, atol=1e-11)
-                assert np.linalg.matrix_rank(got) <= r
-            if full:
-                np.testing.assert_allclose(total, dense, rtol=0, atol=1e-11)
-            for x, y in zip(compressor.dense(own), compressor.dense(v), strict=True):
-                assert np.array_equal(x, y)
-            totals.append(total.tobytes())
-        return totals
-
-    first, *others = run_ranks(ranks, work)
-    assert all(other == first for other in others)
 
 
 @given(ranks=st.integers(1, 5), shapes=MATRICES, seed=SEEDS, r=st.integers(1, 4))

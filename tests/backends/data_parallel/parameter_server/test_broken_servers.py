@@ -1,25 +1,19 @@
 """Servers with one thing wrong each: the laws catch all of them."""
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
+from backends.data_parallel.flat import FlatLayout
 from minigrad import optim
-from tests.backends.data_parallel.parameter_server import test_parameter_server as laws
+from tests.backends.data_parallel.parameter_server.broken_servers import broken
 from tests.backends.data_parallel.parameter_server.served_training import is_the_simulated_training
-from tests.bugs.mutant import mutant
+from tests.backends.data_parallel.parameter_server.server_laws import (
+    a_straggler_holds_the_others_up_only_after_s_steps,
+    shards_are_even_and_cover_everything_once,
+)
 
-PACKAGE = "backends.data_parallel.parameter_server"
 SPEEDS = [1.0, 1.37, 3.71, 1.93, 1.11]
-
-
-def broken(name, *changes):
-    """The strategy's module, with what it takes from module ``name`` changed."""
-    result = mutant("backends.data_parallel.flat" if name == "flat" else f"{PACKAGE}.{name}", *changes)
-    if name == "parameter_server":
-        return result
-    module = mutant(f"{PACKAGE}.parameter_server")
-    taken = [n for n in vars(module) if n in vars(result) and not n.startswith("__")]
-    module.__dict__.update({n: vars(result)[n] for n in taken})
-    return module
 
 
 def momentum(parameters):
@@ -171,31 +165,31 @@ def test_the_simulation_holds_without_a_bug(settings):
     is_the_simulated_training(SPEEDS, [9] * 5, momentum, broken("server"), servers=2, **settings)
 
 
-class LateStart(laws.FlatLayout):
+class LateStart(FlatLayout):
     def __init__(self, parameters, parts):
         super().__init__(parameters, parts)
         self.parts = [slice(part.start + (part.start > 0), part.stop) for part in self.parts]
 
 
-class Overlapping(laws.FlatLayout):
+class Overlapping(FlatLayout):
     def __init__(self, parameters, parts):
         super().__init__(parameters, parts)
         self.parts = [slice(part.start, min(part.stop + 1, self.size)) for part in self.parts]
 
 
 @pytest.mark.parametrize("bug", [LateStart, Overlapping])
-def test_the_law_of_shards_catches(bug, monkeypatch):
-    monkeypatch.setattr(laws, "FlatLayout", bug)
+def test_the_law_of_shards_catches(bug):
     with pytest.raises((AssertionError, ExceptionGroup)):
-        laws.test_shards_are_even_and_cover_everything_once()
+        given(st.integers(1, 60), st.integers(1, 9))(
+            lambda n, servers: shards_are_even_and_cover_everything_once(n, servers, bug)
+        )()
 
 
 @pytest.mark.parametrize("change", [1, -1])
-def test_the_law_of_the_bound_catches(change, monkeypatch):
+def test_the_law_of_the_bound_catches(change):
     wider = broken(
         "consistency",
         ("return BoundedStaleness(staleness)", f"return BoundedStaleness(max(staleness + {change}, 0))"),
     )
-    monkeypatch.setattr(laws, "ParameterServer", wider.ParameterServer)
     with pytest.raises(AssertionError):
-        laws.test_a_straggler_holds_the_others_up_only_after_s_steps(1)
+        a_straggler_holds_the_others_up_only_after_s_steps(1, wider.ParameterServer)

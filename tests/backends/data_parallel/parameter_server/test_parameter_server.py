@@ -11,7 +11,6 @@ from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.comm.virtual import Link
 from backends.consistency import running_statistics
-from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.parameter_server import ParameterServer
 from minigrad import nn, ops, optim
 from minigrad.data import Batch, shares
@@ -23,16 +22,17 @@ from tests.backends.data_parallel.parameter_server.served_training import (
     speeds,
     training,
 )
-from tests.backends.data_parallel.trained_apart import OPTIMIZERS, Net, Plain, batches_of, built, close, step
+from tests.backends.data_parallel.parameter_server.server_laws import (
+    METHODS,
+    a_straggler_holds_the_others_up_only_after_s_steps,
+    leads,
+    shards_are_even_and_cover_everything_once,
+)
+from tests.backends.data_parallel.trained_apart import Net, Plain, batches_of, built, close, step
 
 SIZES = st.lists(st.integers(1, 11), min_size=1, max_size=6)
 RATES = [{"stale_rate": "divided"}, {"stale_rate": "naive"}]
 RULES = [{}, {"softsync": 1}, {"staleness": 0}, {"staleness": 2}, *RATES]
-METHODS = {
-    "sgd": OPTIMIZERS["sgd"],
-    "momentum": OPTIMIZERS["momentum"],
-    "adagrad": lambda parameters: optim.Adagrad(parameters, 0.1),
-}
 
 
 def trained_serially(sizes, make):
@@ -227,27 +227,6 @@ def test_softsync_is_stale_by_n(n):
     assert 0.9 * 0.875 * n <= mean <= 0.875 * n + 0.05
 
 
-def leads(comm, backend, clocks, steps):
-    """Train, and give the largest number of steps that this worker was ahead of the slowest."""
-    model = backend.place(built(Plain))
-    optimizer = METHODS["sgd"](model.parameters())
-    lead = [0]
-
-    def loss(out, y):
-        lead.append(clocks[comm.rank] - min(clocks))
-        comm.compute(1.0)
-        return ops.cross_entropy(out, y)
-
-    for batch in batches_of([9] * steps):
-        optimizer.zero_grad()
-        backend.step(model, batch, loss)
-        if backend.server is None:
-            clocks[comm.rank] += 1
-        backend.update(model, optimizer)
-    backend.finalize(model)
-    return max(lead), max(backend.staleness_counts)
-
-
 @given(workers=st.integers(2, 5), servers=st.integers(1, 2), s=st.integers(0, 3), seed=st.integers(0, 999))
 def test_nobody_is_further_ahead_than_the_bound(workers, servers, s, seed):
     make = lambda comm: ParameterServer(comm, servers=servers, staleness=s)  # noqa: E731
@@ -266,11 +245,7 @@ def threads(ranks):
 
 @pytest.mark.parametrize("s", [0, 1, 3])
 def test_a_straggler_holds_the_others_up_only_after_s_steps(s):
-    clocks = [0] * 3
-    make = lambda comm: ParameterServer(comm, staleness=s)  # noqa: E731
-    runs = cluster([1.0, 1.1, 50.0]).run(lambda comm: leads(comm, make(comm), clocks, 6))
-    assert [lead for lead, _ in runs[:3]] == [s, s, 0]
-    assert runs[0][1] == s
+    a_straggler_holds_the_others_up_only_after_s_steps(s)
 
 
 # Of three equal workers the gradients are stale by 0, 1, 2, 2, 2, ...
@@ -313,20 +288,7 @@ def test_by_how_much_a_gradient_moves_the_parameters(stale_rate, staleness):
 
 @given(n=st.integers(1, 60), servers=st.integers(1, 9))
 def test_shards_are_even_and_cover_everything_once(n, servers):
-    sizes = [n // 3 + 1, n % 7 + 1, n]
-    parameters = [nn.Parameter(np.zeros(size)) for size in sizes]
-    if servers > sum(sizes):
-        return
-    layout = FlatLayout(parameters, servers)
-    counts = [np.zeros(size) for size in sizes]
-    for i in range(servers):
-        part = layout.parts[i]
-        assert part.stop - part.start in (sum(sizes) // servers, -(-sum(sizes) // servers))
-        for piece in layout.segments(i):
-            counts[piece.n][piece.within] += 1
-            assert piece.within.stop - piece.within.start == piece.place.stop - piece.place.start
-        assert sum(p.place.stop - p.place.start for p in layout.segments(i)) == part.stop - part.start
-    assert all((s == 1).all() for s in counts)
+    shards_are_even_and_cover_everything_once(n, servers)
 
 
 @given(workers=st.integers(1, 4), servers=st.integers(1, 3), steps=st.integers(1, 3))

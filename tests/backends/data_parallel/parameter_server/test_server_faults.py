@@ -22,8 +22,8 @@ from backends.data_parallel.parameter_server.server import Push
 from minigrad import Parameter, ops, optim
 from minigrad.data import Batch, shares
 from minigrad.serial import Serial
+from tests.backends.data_parallel.parameter_server.broken_servers import broken
 from tests.backends.data_parallel.parameter_server.served_training import cluster, speeds
-from tests.backends.data_parallel.parameter_server.test_broken_servers import broken
 from tests.backends.data_parallel.trained_apart import Net, Plain, batches_of, built, close, step
 
 pytestmark = pytest.mark.filterwarnings("ignore:worker .* left")

@@ -5,7 +5,8 @@ import pytest
 from backends.comm.threads import Deadlock
 from backends.data_parallel.zero.gathered_weights import GatheredWeights
 from backends.data_parallel.zero.sharded import Sharded
-from tests.backends.data_parallel.zero.sharded_nets import Alternating, law
+from tests.backends.data_parallel.zero.sharded_laws import law
+from tests.nets import Alternating
 
 
 class StaleGradient(Sharded):

@@ -12,26 +12,24 @@ from backends.data_parallel import DataParallel
 from backends.data_parallel.flat import FlatLayout, buckets
 from backends.data_parallel.zero.gathered_weights import group_by_owner
 from backends.data_parallel.zero.sharded import Sharded
-from minigrad import nn, ops, optim
+from minigrad import nn, ops
 from minigrad.serial import Serial
 from minigrad.tensor import Parameter
 from minigrad.train import accuracy, fit
 from minigrad.work import Work
-from tests.backends.data_parallel.zero.sharded_nets import (
+from tests.backends.data_parallel.zero.sharded_laws import (
     OPTIMIZERS,
     STAGES,
-    Alternating,
-    Odd,
-    batches_of,
-    convolutional,
     law,
-    normalised,
+    layers_in_another_order_are_named,
 )
+from tests.nets import Alternating, Reusing, convolutional, normalised
+from tests.nets import small_images_of as batches_of
 
 HOW = st.sampled_from([{}, {"rendezvous": True}, {"seed": 1}, {"seed": 2}])
 
 
-@pytest.mark.parametrize("build", [Odd, convolutional])
+@pytest.mark.parametrize("build", [Reusing, convolutional])
 @pytest.mark.parametrize("stage", STAGES)
 @settings(max_examples=settings().max_examples // 2)
 @given(
@@ -142,7 +140,7 @@ class SameOrderByLayer(SameOrder):
 
 def trained_by(backend, optimizer, batches):
     """All gradients and parameters after every step."""
-    model = backend.place(Odd(np.random.default_rng(0)).to(dtype=np.float64))
+    model = backend.place(Reusing(np.random.default_rng(0)).to(dtype=np.float64))
     method = OPTIMIZERS[optimizer](model.parameters())
     results = []
     for batch in batches:
@@ -263,46 +261,6 @@ def test_a_module_may_return_its_parameter(stage):
 # Errors.
 
 
-class Branches(nn.Module):
-    """Rank 1 calls its layers in another order, or leaves one out, in every step after the first ``same``."""
-
-    def __init__(self, rank, other, same=0, width=5):
-        rng = np.random.default_rng(0)
-        self.first, self.last = nn.Linear(6, 5, rng=rng), nn.Linear(5, 3, rng=rng)
-        self.one, self.two = nn.Linear(5, 5, rng=rng), nn.Linear(5, width, rng=rng)
-        self.rank, self.other, self.same = rank, other, same
-
-    def forward(self, x):
-        self.same -= 1
-        layers = [self.one, self.two]
-        if self.rank == 1 and self.same < 0:
-            layers = layers[::-1] if self.other else layers[:1]
-        h = ops.tanh(self.first(x.reshape(-1, 6)))
-        for layer in layers:
-            h = ops.tanh(layer(h))[:, :5]
-        return self.last(h)
-
-
-def layers_in_another_order_are_named(ranks, overlap, other, same=0, width=5):
-    """Before any weight is updated."""
-
-    def work(comm):
-        backend = Sharded(comm, stage=3, overlap=overlap)
-        model = backend.place(Branches(comm.rank, other, same, width))
-        optimizer = optim.SGD(model.parameters(), 0.1)
-        for batch in batches_of([6] * (same + 1)):
-            optimizer.zero_grad()
-            backend.step(model, batch, ops.cross_entropy)
-            backend.update(model, optimizer)
-
-    try:
-        run_ranks(ranks, work)
-    except RuntimeError as error:
-        assert "must be called on all ranks in the same order" in str(error), error
-    else:
-        raise AssertionError("another order was not named")
-
-
 @pytest.mark.parametrize("width", [5, 8])
 @pytest.mark.parametrize("same", [0, 2])
 @pytest.mark.parametrize("overlap", [False, True])
@@ -370,4 +328,4 @@ def test_settings_are_checked():
     with pytest.raises(ValueError, match="bucket_bytes must be at least 1, got 0"):
         run_ranks(1, lambda comm: Sharded(comm, bucket_bytes=0))
     with pytest.raises(ValueError, match="rank 0 has stage = 1, rank 1 has 2"):
-        run_ranks(2, lambda comm: Sharded(comm, stage=comm.rank + 1).place(Odd(np.random.default_rng(0))))
+        run_ranks(2, lambda comm: Sharded(comm, stage=comm.rank + 1).place(Reusing(np.random.default_rng(0))))

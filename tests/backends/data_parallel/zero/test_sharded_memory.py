@@ -17,6 +17,7 @@ from backends.data_parallel.zero.sharded import Sharded
 from backends.data_parallel.zero.sharded_parameter import freeable_array
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
+from tests.backends.data_parallel.zero.sharded_laws import formula
 
 OPTIMIZERS = {
     "sgd": (0, lambda ps: optim.SGD(ps, 0.1)),
@@ -80,11 +81,6 @@ def weighed(strategy, ranks, make_optimizer):
     finally:
         tracemalloc.stop()
     return results[-2:]
-
-
-def formula(stage, n, k):
-    """Bytes per parameter on each of n ranks, with k bytes of optimizer state; stage 0 is replicated."""
-    return [8 + k, 8 + k / n, 4 + (4 + k) / n, (8 + k) / n][stage]
 
 
 PADDING = (

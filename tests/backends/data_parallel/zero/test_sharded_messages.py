@@ -17,7 +17,9 @@ from minigrad import nn, ops
 from minigrad.data import Batch, shares
 from minigrad.op import op
 from minigrad.tensor import Tensor
-from tests.backends.data_parallel.zero.sharded_nets import OPTIMIZERS, STAGES, batches_of, convolutional
+from tests.backends.data_parallel.zero.sharded_laws import OPTIMIZERS, STAGES
+from tests.nets import convolutional
+from tests.nets import small_images_of as batches_of
 
 
 def expected(stage, rank, ranks, units, report, itemsize=8):
