@@ -13,8 +13,8 @@ from zipfile import ZipFile
 import pytest
 from minigrad_course.handout.handout import write_handout
 
-from tests.site.links import faults
-from tests.site.notebook_runs import runs_cell_by_cell
+from tests.minigrad_course.site.links import faults
+from tests.minigrad_course.site.notebook_runs import runs_cell_by_cell
 
 pytest.importorskip("hatchling", reason="no hatchling 1.27; pip install -e '.[test]'")
 

@@ -128,8 +128,8 @@ def file_of(name: str) -> str:
 
 
 def folder_of(name: str) -> str:
-    folder, _, file = file_of(name).rpartition("/")
-    return folder if folder not in ("", "tests") else f"{folder}/{file}".lstrip("/")
+    """The folder in tests/ that a test is in, or its file where that lies in tests/ itself."""
+    return "/".join(file_of(name).split("/")[:2])
 
 
 def table(phases: Measured) -> str:

@@ -1,8 +1,8 @@
 """What every communicator offers: messages, which each transport defines, and abilities with a default.
 
 A new transport derives from ``Communicator``, sets ``rank``, ``size`` and ``members`` and defines the
-abstract methods; ``tests/backends/conformance.py`` tests it. A communicator that changes a part of another
-one derives from ``Wrapper``.
+abstract methods; ``tests/backends/comm/conformance.py`` tests it. A communicator that changes a part of
+another one derives from ``Wrapper``.
 """
 
 from __future__ import annotations

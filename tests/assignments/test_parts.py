@@ -6,7 +6,7 @@ import pytest
 from minigrad_course.grading.assignment import find_assignments, load_file
 from minigrad_course.grading.counterexample import counterexample
 
-from tests.assignments import test_a1, test_a2, test_a3, test_a4, test_a9
+from tests.assignments import mistakes_of_a1, mistakes_of_a2, mistakes_of_a3, mistakes_of_a4, mistakes_of_a9
 from tests.assignments.submissions import some_cases, submission
 
 ASSIGNMENTS = {one.name.partition("_")[0]: one for one in find_assignments()}
@@ -15,8 +15,13 @@ PARTS = [
 ]
 EASIER = [item for item in PARTS if not item[2].supplied]
 
-TEXTS = {"a1": {name: [(right, wrong)] for name, (right, wrong, *_) in test_a1.MISTAKES.items()}}
-for short, module in (("a2", test_a2), ("a3", test_a3), ("a4", test_a4), ("a9", test_a9)):
+TEXTS = {"a1": {name: [(right, wrong)] for name, (right, wrong, *_) in mistakes_of_a1.MISTAKES.items()}}
+for short, module in (
+    ("a2", mistakes_of_a2),
+    ("a3", mistakes_of_a3),
+    ("a4", mistakes_of_a4),
+    ("a9", mistakes_of_a9),
+):
     TEXTS[short] = {name: changes for name, (changes, *_) in module.MISTAKES.items()}
 
 KEPT = {  # the mistakes that keep a part, and those that lose it, too

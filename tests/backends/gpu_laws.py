@@ -42,7 +42,7 @@ from minigrad.device import array_module, to_device, to_host, use_gpu_of
 from minigrad.mnist import load
 from minigrad.models import NETS, find_net
 from minigrad.train import fit
-from tests.backends.test_bucketed import Processes
+from tests.backends.data_parallel.bucketed_laws import Processes
 from tests.bugs.bug import Bug
 from tests.double import DOUBLE
 from tests.minigrad.gpu_laws import counted

@@ -23,7 +23,7 @@ from minigrad.forward_pass import ForwardPass
 from minigrad.serial import Serial
 from minigrad.strategy import Strategy
 from minigrad.tensor import Parameter
-from tests.backends.pipeline_nets import Build, batches_of, sample_of
+from tests.nets import Build, batches_of, sample_of
 
 # Networks
 

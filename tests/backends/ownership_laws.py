@@ -16,7 +16,7 @@ from minigrad.data import Batch
 from minigrad.module import Module
 from minigrad.serial import Serial
 from minigrad.strategy import Strategy
-from tests.backends import sharded_nets
+from tests import nets
 
 Make = Callable[[Communicator], Strategy]
 Build = Callable[[int], Module]
@@ -174,9 +174,9 @@ def a_server_updates_what_its_optimizer_has(some: slice) -> None:
     runs = {}
 
     def train(backend: Strategy, name: str) -> None:
-        model = backend.place(sharded_nets.convolutional(np.random.default_rng(0)).to(dtype=np.float64))
+        model = backend.place(nets.convolutional(np.random.default_rng(0)).to(dtype=np.float64))
         optimizer = optim.LARS(model.parameters()[::-1][some], 0.1).clipped(0.5)
-        for batch in sharded_nets.batches_of([6, 5]):
+        for batch in nets.small_images_of([6, 5]):
             model.zero_grad()
             backend.step(model, batch, ops.cross_entropy)
             backend.update(model, optimizer)

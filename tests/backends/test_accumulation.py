@@ -25,7 +25,8 @@ from backends.registry import strategy_names
 from backends.stack import Stack
 from minigrad import Tape, ops, optim
 from minigrad.serial import Serial
-from tests.backends import pipeline_nets, sharded_nets, test_stack
+from tests import nets
+from tests.backends import stack_laws
 
 OPTIMIZERS = {
     "momentum": lambda ps: optim.SGD(ps, 0.1, momentum=0.9, weight_decay=0.01),
@@ -73,48 +74,48 @@ def on_grid(*shape, **members):
 PLAN = {"1": "column", "3": "row"}
 ROWS = {"0": "rows", "1": "rows", "3": "rows", "4": "rows"}
 SPLIT = {
-    "layer-wise": (*on_grid(1, 3, 1, pipe=LayerWise), test_stack.mlp, (2, 2, 2)),
+    "layer-wise": (*on_grid(1, 3, 1, pipe=LayerWise), stack_laws.mlp, (2, 2, 2)),
     "model-parallel": (
         *on_grid(1, 1, 2, model=partial(ModelParallel, plan=PLAN)),
-        test_stack.mlp,
+        stack_laws.mlp,
         (2, 2, 2),
     ),
-    "rows": (*on_grid(1, 1, 2, model=partial(ModelParallel, plan=ROWS)), test_stack.plain_images, (2, 4, 4)),
-    "pipeline": (*on_grid(1, 3, 1, pipe=Pipeline), pipeline_nets.mlp, (4,)),
+    "rows": (*on_grid(1, 1, 2, model=partial(ModelParallel, plan=ROWS)), stack_laws.plain_images, (2, 4, 4)),
+    "pipeline": (*on_grid(1, 3, 1, pipe=Pipeline), nets.mlp, (4,)),
     "pipeline, tied": (
         *on_grid(1, 3, 1, pipe=partial(Pipeline, schedule="zb-h1")),
-        pipeline_nets.tied,
+        nets.tied,
         (4,),
     ),
     "pipeline, recomputed": (
         *on_grid(1, 2, 1, pipe=partial(Pipeline, schedule="gpipe", recompute=True)),
-        pipeline_nets.frozen(1),
+        nets.frozen(1),
         (4,),
     ),
-    "pipedream on one rank": (*on_grid(1, 1, 1, pipe=AsynchronousPipeline), pipeline_nets.mlp, (4,)),
+    "pipedream on one rank": (*on_grid(1, 1, 1, pipe=AsynchronousPipeline), nets.mlp, (4,)),
     "data by rows": (
         *on_grid(2, 1, 2, data=DATA["bucketed"], model=partial(ModelParallel, plan=ROWS)),
-        test_stack.plain_images,
+        stack_laws.plain_images,
         (2, 4, 4),
     ),
     "one-node by rows": (
         *on_grid(2, 1, 2, data=SharedMemoryDataParallel, model=partial(ModelParallel, plan=ROWS)),
-        test_stack.plain_images,
+        stack_laws.plain_images,
         (2, 4, 4),
     ),
     "sharded by pipeline, tied": (
         *on_grid(2, 2, 1, data=partial(Sharded, stage=2), pipe=Pipeline),
-        pipeline_nets.tied,
+        nets.tied,
         (4,),
     ),
     "averaging by pipeline, tied": (
         *on_grid(1, 3, 1, data=LocalSGD, pipe=Pipeline),
-        pipeline_nets.tied,
+        nets.tied,
         (4,),
     ),
     "data by layers by model": (
         *on_grid(2, 2, 1, data=DataParallel, pipe=LayerWise, model=partial(ModelParallel, plan={})),
-        test_stack.mlp,
+        stack_laws.mlp,
         (2, 2, 2),
     ),
 }  # fmt: skip
@@ -145,17 +146,17 @@ def cases(optimizers):
 @settings(max_examples=settings().max_examples // 2)
 @given(ranks=st.integers(1, 4), case=st.fixed_dictionaries(cases(sorted(OPTIMIZERS))))
 def test_samples_are_shared(name, ranks, case):
-    batches = sharded_nets.batches_of(case.pop("sizes"))
+    batches = nets.small_images_of(case.pop("sizes"))
     if name == "one-node" and case["optimizer"] == "clipped":
         case["update_every"] = case["zero_every"]  # a rank's own gradient is not clipped
-    adds_up(DATA[name], 1 if name in ALONE else ranks, sharded_nets.Odd, batches, **case)
+    adds_up(DATA[name], 1 if name in ALONE else ranks, nets.Reusing, batches, **case)
 
 
 @pytest.mark.parametrize("name", sorted(DATA.keys() - {*ALONE, "micro-batches", "sharded 3, overlap"}))
 def test_a_parameter_that_only_some_steps_reach_keeps_its_gradient(name):
     for ranks in (1, 3):
-        batches = sharded_nets.batches_of([5, 4, 6, 3])
-        adds_up(DATA[name], ranks, sharded_nets.Alternating, batches, zero_every=4, update_every=2)
+        batches = nets.small_images_of([5, 4, 6, 3])
+        adds_up(DATA[name], ranks, nets.Alternating, batches, zero_every=4, update_every=2)
 
 
 @pytest.mark.parametrize("name", SPLIT)
@@ -163,7 +164,7 @@ def test_a_parameter_that_only_some_steps_reach_keeps_its_gradient(name):
 @given(case=st.fixed_dictionaries(cases(["momentum", "adam", "clipped"])))
 def test_layers_are_shared(name, case):
     strategy, ranks, build, sample = SPLIT[name]
-    batches = test_stack.batches_of(sample, case.pop("sizes"))
+    batches = stack_laws.batches_of(sample, case.pop("sizes"))
     if name.startswith("pipedream"):
         case["update_every"] = 1
     if name.startswith("one-node") and case["optimizer"] == "clipped":
@@ -174,8 +175,8 @@ def test_layers_are_shared(name, case):
 @given(sizes=st.lists(st.integers(1, 9), min_size=2, max_size=4))
 def test_serial_leaves_the_sum_of_gradients(sizes):
     """What the others are compared with."""
-    model, total = sharded_nets.Odd(np.random.default_rng(0)).to(dtype=np.float64), {}
-    batches = sharded_nets.batches_of(sizes)
+    model, total = nets.Reusing(np.random.default_rng(0)).to(dtype=np.float64), {}
+    batches = nets.small_images_of(sizes)
     for batch in batches:
         with Tape() as tape:
             loss = ops.cross_entropy(model(batch.x), batch.y)
@@ -193,12 +194,12 @@ def test_serial_leaves_the_sum_of_gradients(sizes):
 
 @pytest.mark.parametrize("name", ["replicated", "bucketed", "sharded 2", "one-node", "compressed"])
 def test_a_gradient_that_was_there_before_the_first_step_counts_once(name):
-    (batch,) = sharded_nets.batches_of([7])
+    (batch,) = nets.small_images_of([7])
 
     def work(comm):
         results = []
         for backend in (Serial(), DATA[name](comm)):
-            model = backend.place(sharded_nets.convolutional(np.random.default_rng(0)).to(dtype=np.float64))
+            model = backend.place(nets.convolutional(np.random.default_rng(0)).to(dtype=np.float64))
             for p in model.parameters():
                 p.grad = np.full_like(p.data, 1.0 if name != "one-node" else 1.0 / comm.size)
             results.append(backend.step(model, batch, ops.cross_entropy))
@@ -213,11 +214,11 @@ def test_a_gradient_that_was_there_before_the_first_step_counts_once(name):
 
 @pytest.mark.parametrize("name", sorted(DATA.keys() - {*ALONE, "backup-workers"}))
 def test_a_parameter_that_thaws_after_place_is_refused(name):
-    batch = sharded_nets.batches_of([5])[0]
+    batch = nets.small_images_of([5])[0]
 
     def work(comm):
         backend = DATA[name](comm)
-        model = sharded_nets.Odd(np.random.default_rng(0)).to(dtype=np.float64)
+        model = nets.Reusing(np.random.default_rng(0)).to(dtype=np.float64)
         model = backend.place(model)
         backend.step(model, batch, ops.cross_entropy)
         backend.finalize(model)
@@ -233,8 +234,8 @@ def test_a_parameter_that_thaws_after_place_is_refused(name):
 def test_servers_refuse_to_add_up():
     def work(comm):
         backend = ParameterServer(comm, staleness=0)
-        model = backend.place(sharded_nets.convolutional(np.random.default_rng(0)))
-        for batch in sharded_nets.batches_of([4, 4]):
+        model = backend.place(nets.convolutional(np.random.default_rng(0)))
+        for batch in nets.small_images_of([4, 4]):
             backend.step(model, batch, ops.cross_entropy)
 
     with pytest.raises(ValueError, match=r"0.weight still has the gradient.*zero_grad\(\).*micro_batches="):
@@ -244,8 +245,8 @@ def test_servers_refuse_to_add_up():
 def test_a_pipeline_without_a_flush_refuses_a_step_without_an_update():
     def work(comm):
         backend = AsynchronousPipeline(comm)
-        model = backend.place(pipeline_nets.mlp(np.random.default_rng(0)))
-        for batch in pipeline_nets.batches_of([4, 4, 4, 4]):
+        model = backend.place(nets.mlp(np.random.default_rng(0)))
+        for batch in nets.batches_of([4, 4, 4, 4]):
             backend.step(model, batch, ops.cross_entropy)
 
     with pytest.raises(RuntimeError, match=r"not applied.*backend.update\(.*micro_batches="):

@@ -16,7 +16,7 @@ from backends.launch.ping_pong import Links, Pair, measure_links, used_interface
 from backends.laws import trains_like_serial
 from minigrad.ops import cross_entropy
 from tests.backends import cluster_laws as laws
-from tests.backends.pipeline_nets import batches_of, mlp
+from tests.nets import batches_of, mlp
 
 few = settings(max_examples=settings().max_examples // 3)  # each runs a virtual cluster
 latencies = st.floats(-6, -3).map(lambda x: 10**x)

@@ -8,7 +8,8 @@ from backends.data_parallel import Bucketed, DataParallel, NaiveDataParallel, Sh
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.model_parallel.plan import default_plan
 from backends.pipeline import Pipeline
-from tests.backends.image_nets import NETS, decoder, of_signals, train_like_serial
+from tests.backends.image_net_laws import NETS, train_like_serial
+from tests.nets import decoder, of_signals
 
 PLANS = {
     "filters": {"0": "filters", "6": "filters", "14": "row"},

@@ -11,7 +11,7 @@ from backends.model_parallel import ModelParallel
 from backends.pipeline import LayerWise, Pipeline
 from minigrad import Tensor, nn, ops
 from minigrad.serial import Serial
-from tests.backends.pipeline_nets import batches_of
+from tests.nets import batches_of
 
 STRATEGIES = {
     "replicated": DataParallel,

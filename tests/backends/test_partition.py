@@ -2,7 +2,6 @@
 
 import math
 from fractions import Fraction
-from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from minigrad.data import Batch
 from minigrad.device import to_host
 from minigrad.tape import current_tape
 from minigrad.testing import on_device
+from tests.backends.partition_laws import every_way, largest_is_smallest, sums
 from tests.bugs.mutant import mutant
 
 costs_of_layers = st.lists(
@@ -24,32 +24,7 @@ costs_of_layers = st.lists(
 )
 
 
-def sums(costs, bounds):
-    """The parts' costs, exactly."""
-    return [sum(map(Fraction, costs[a:b])) for a, b in pairwise(bounds)]
-
-
-def every_way(n, parts):
-    """All bounds, in the order of the first bound, then the second, ..."""
-    return [[0, *inner, n] for inner in combinations(range(1, n), parts - 1)]
-
-
 # Laws; each takes the function under test
-
-
-def is_a_partition(bounds, n, parts):
-    assert len(bounds) == parts + 1 and (bounds[0], bounds[-1]) == (0, n), bounds
-    assert all(a < b for a, b in pairwise(bounds)), f"{bounds} leave a part empty"
-
-
-def largest_is_smallest(optimal, costs, parts):
-    """No way of all has a smaller largest part; and of the best ones it is the first."""
-    bounds = optimal(costs, parts)
-    is_a_partition(bounds, len(costs), parts)
-    ways = every_way(len(costs), parts)
-    least = min(max(sums(costs, way)) for way in ways)
-    assert max(sums(costs, bounds)) == least
-    assert bounds == next(way for way in ways if max(sums(costs, way)) == least), "another tie than promised"
 
 
 @given(costs=costs_of_layers, data=st.data())

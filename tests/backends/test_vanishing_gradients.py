@@ -30,7 +30,7 @@ from minigrad import Tape, Tensor, nn, ops, optim
 from minigrad.data import Batch
 from minigrad.serial import Serial
 from tests.backends.lanes import by_turns
-from tests.backends.pipeline_laws import NUMBERS, TWO_WAY
+from tests.backends.pipeline.pipeline_laws import NUMBERS, TWO_WAY
 
 SAMPLE = (2, 4, 4)
 

@@ -1,7 +1,6 @@
 """Bugs of checkpoints; oracles: all states after a loss of power, all flipped bits, two runs at once."""
 
-from tests.bugs.bug import Bug
-from tests.checkpoints.corruption_laws import (
+from tests.backends.checkpoint.corruption_laws import (
     a_damaged_generation_is_no_reason_to_remove_another,
     a_forged_file_of_arrays_is_damaged_or_whole,
     a_forged_manifest_is_damaged_or_whole,
@@ -13,7 +12,12 @@ from tests.checkpoints.corruption_laws import (
     other_names_are_no_generations,
     ranks_take_the_same_generation,
 )
-from tests.checkpoints.power_laws import (
+from tests.backends.checkpoint.crash_state_laws import (
+    the_states_are_those_of_kills_and_of_losses,
+    words_of_a_program,
+    words_of_what_is_left,
+)
+from tests.backends.checkpoint.power_laws import (
     a_disk_syncs_what_it_wrote,
     a_folder_has_one_writer,
     a_folder_that_is_not_writable_is_refused,
@@ -28,11 +32,7 @@ from tests.checkpoints.power_laws import (
     two_runs_in_one_folder_leave_whole_generations,
     what_another_run_took_is_not_committed,
 )
-from tests.checkpoints.test_crash_states import (
-    test_the_states_are_those_of_kills_and_of_losses,
-    test_words_of_a_program,
-    test_words_of_what_is_left,
-)
+from tests.bugs.bug import Bug
 
 CHECKPOINTS, DISK, IN_MEMORY, CRASHES = (
     "backends.checkpoint.checkpoints",
@@ -407,7 +407,7 @@ BUGS = [
         CRASHES,
         "{0, 1, len(last.content) // 2, len(last.content) - 1}",
         "{len(last.content) - 1}",
-        test_words_of_what_is_left,
+        words_of_what_is_left,
         "torn ==",
     ),
     Bug(
@@ -415,7 +415,7 @@ BUGS = [
         CRASHES,
         "range(first, len(disk.operations) + 1)",
         "range(first, len(disk.operations))",
-        test_the_states_are_those_of_kills_and_of_losses,
+        the_states_are_those_of_kills_and_of_losses,
         "in killed",
     ),
     Bug(
@@ -423,7 +423,7 @@ BUGS = [
         CRASHES,
         "source, old, _ = operation.changes[0]",
         "source, old, _ = operation.changes[1]",
-        test_words_of_a_program,
+        words_of_a_program,
         "in_words",
     ),
 ]

@@ -7,7 +7,8 @@ from backends.cli.batch_script import BatchScript
 from backends.comm.collectives.costs import Machine
 from backends.comm.link import Link
 from backends.launch.ping_pong import Links, Pair
-from tests.backends import batch_script_laws, cluster_laws
+from tests.backends import cluster_laws
+from tests.backends.cli import batch_script_laws
 from tests.bugs.bug import Bug
 
 FAST, SLOW = Link(1e-6, 1e10), Link(2e-5, 1e8)

@@ -20,7 +20,7 @@ from backends.data_parallel.compression import (
 )
 from backends.data_parallel.compression.compressor import Compressor
 from minigrad import nn, optim
-from tests.backends.compression_laws import (
+from tests.backends.data_parallel.compression.compression_laws import (
     InOrder,
     Textbook,
     nothing_is_lost,
@@ -88,7 +88,7 @@ def signs_stand_for_their_means() -> None:
 
 
 def low_rank_sums_are_projections() -> None:
-    from tests.backends.test_compression_families import low_rank_law
+    from tests.backends.data_parallel.compression.compression_laws import low_rank_law
 
     low_rank_law(lambda r: PowerSGD(matrix_rank=r), 3, [(4, 6), (5,)], 0, r=2)
 

@@ -18,21 +18,24 @@ from backends.laws import trains_like_serial
 from minigrad import nn, ops
 from minigrad.data import Batch
 from minigrad.serial import Serial
-from tests.backends import hook_laws, sharded_nets, test_backup_workers, test_diloco, test_elastic_averaging
-from tests.backends.sharded_nets import OPTIMIZERS, Odd, convolutional
-from tests.backends.test_averaging import equals_the_textbook
-from tests.backends.test_bucketed import (
+from tests import nets
+from tests.backends import hook_laws
+from tests.backends.data_parallel import averaging_laws, backup_worker_laws, diloco_laws
+from tests.backends.data_parallel.averaging_laws import equals_the_textbook
+from tests.backends.data_parallel.bucketed_laws import (
     Branching,
     processes_of_one_machine_do_what_the_replicated_form_does,
 )
-from tests.backends.trained_apart import OPTIMIZERS as APART
+from tests.backends.data_parallel.trained_apart import OPTIMIZERS as APART
+from tests.backends.data_parallel.zero.sharded_laws import OPTIMIZERS
 from tests.bugs.bug import Bug
+from tests.nets import Reusing, convolutional
 
 # Laws
 
 
 def trains(
-    strategy: Any, ranks: int = 3, sizes=(7, 5), build: Any = Odd, optimizer="momentum", **how
+    strategy: Any, ranks: int = 3, sizes=(7, 5), build: Any = Reusing, optimizer="momentum", **how
 ) -> None:
     """Uneven shards of uneven batches; samples are far from 0."""
     rng = np.random.default_rng(0)
@@ -116,19 +119,19 @@ def local_sgd_is_the_textbooks() -> None:
 
 def diloco_is_the_textbooks() -> None:
     strategy = lambda c: DiLoCo(c, period=2, outer_rate=0.7, outer_momentum=0.9)  # noqa: E731
-    run_ranks(3, lambda comm: test_diloco.is_the_textbook(strategy, comm, [7, 2, 5, 4], 2, 0.7, 0.9))
+    run_ranks(3, lambda comm: diloco_laws.is_the_textbook(strategy, comm, [7, 2, 5, 4], 2, 0.7, 0.9))
 
 
 def the_spring_conserves_the_sum() -> None:
     strategy = lambda c: ElasticAveraging(c, alpha=0.5, period=2)  # noqa: E731
-    run_ranks(3, lambda comm: test_elastic_averaging.conserves(strategy, comm))
+    run_ranks(3, lambda comm: averaging_laws.conserves(strategy, comm))
 
 
 def an_update_is_serial_on_its_contributors() -> None:
-    sizes, make = [9, 10, 11, 1, 8, 7], test_backup_workers.clipped
+    sizes, make = [9, 10, 11, 1, 8, 7], backup_worker_laws.clipped
     world = VirtualCluster(5, Link(0.01, 1e5), slowness={3: 1.5, 4: 3.2})
-    runs = world.run(test_backup_workers.training(sizes, make, backup_workers, 2))
-    test_backup_workers.is_serial_on_its_contributors(runs, sizes, make, 2)
+    runs = world.run(backup_worker_laws.training(sizes, make, backup_workers, 2))
+    backup_worker_laws.is_serial_on_its_contributors(runs, sizes, make, 2)
 
 
 def micro_batches_are_the_whole_batch() -> None:
@@ -136,9 +139,7 @@ def micro_batches_are_the_whole_batch() -> None:
 
 
 def the_hooks_alone_train_like_serial() -> None:
-    hook_laws.the_hooks_alone_train_like_serial(
-        2, sharded_nets.batches_of([5, 3]), sharded_nets.convolutional
-    )
+    hook_laws.the_hooks_alone_train_like_serial(2, nets.small_images_of([5, 3]), nets.convolutional)
 
 
 def traits_together_depart_where_one_does() -> None:

@@ -16,23 +16,23 @@ from backends.data_parallel.proportional import ProportionalDataParallel
 from backends.pipeline.asynchronous import AsynchronousPipeline
 from backends.pipeline.pipeline import Pipeline
 from minigrad import optim
-from tests.backends import stale_training
-from tests.backends.pipeline_nets import batches_of, dropping, mlp
-from tests.backends.served_training import is_the_simulated_training
-from tests.bugs.bug import Bug
-from tests.checkpoints.drain_laws import (
+from tests.backends.checkpoint.drain_laws import (
     another_layout_holds_what_was_saved,
     cluster,
     every_sample_counts_once,
     is_serial_on_the_listed_contributors,
     nobody_waits_for_a_late_rank,
 )
-from tests.checkpoints.resume_laws import (
+from tests.backends.checkpoint.resume_laws import (
     Layout,
     goes_on_in_another_layout,
     goes_on_with_the_same_bits,
     training,
 )
+from tests.backends.data_parallel.parameter_server.served_training import is_the_simulated_training
+from tests.backends.pipeline import stale_training
+from tests.bugs.bug import Bug
+from tests.nets import batches_of, dropping, mlp
 
 SIZES = (7, 4, 6, 5)
 

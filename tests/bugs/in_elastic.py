@@ -9,8 +9,8 @@ from typing import Any
 
 from backends.comm.collectives import ring_allreduce
 from backends.data_parallel.elastic import Elastic
-from tests.backends import elastic_laws, test_elastic
-from tests.backends.elastic_laws import Faults
+from tests.backends.data_parallel import elastic_laws
+from tests.backends.data_parallel.elastic_laws import Faults
 from tests.bugs.bug import Bug
 
 # Laws: a rank dies in some step, before another of its communications each time; then ranks join.
@@ -58,7 +58,7 @@ def links_are_measured_by_all_that_live() -> None:
 
 def an_agreement_is_the_same_on_all_that_live() -> None:
     for left in range(8):
-        test_elastic.agrees(seed=left, left=left, other=left // 2)
+        elastic_laws.agrees(seed=left, left=left, other=left // 2)
 
 
 # Bugs

@@ -29,11 +29,13 @@ from minigrad.nn import initial_weights
 from minigrad.ops import selection
 from minigrad.ops.fast.elementwise import LINE
 from tests.bugs.bug import Bug
-from tests.minigrad import extremes, fast_form_laws, gpu_laws, op_laws, recompute_laws, tape_laws
-from tests.minigrad.fast_form_laws import in_both_forms
-from tests.minigrad.test_loops import end_with_their_module
-from tests.minigrad.test_lr_schedules import stays_at_its_end, warms_up_gradually
-from tests.minigrad.test_optim import (
+from tests.minigrad import gpu_laws, recompute_laws, tape_laws
+from tests.minigrad.loop_laws import end_with_their_module
+from tests.minigrad.lr_schedule_laws import stays_at_its_end, warms_up_gradually
+from tests.minigrad.ops import extremes, op_laws
+from tests.minigrad.ops.fast import fast_form_laws
+from tests.minigrad.ops.fast.fast_form_laws import in_both_forms
+from tests.minigrad.optim_laws import (
     adam,
     adamw,
     follows_recurrence,

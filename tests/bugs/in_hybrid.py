@@ -10,20 +10,21 @@ from backends.grid import Grid
 from backends.laws import trains_like_serial
 from backends.pipeline.layer_wise import LayerWise
 from minigrad import ops
-from tests.backends import pipeline_laws, test_layer_wise, test_stack
-from tests.backends.pipeline_nets import tied
+from tests.backends import stack_laws
+from tests.backends.pipeline import layer_wise_nets, pipeline_laws
 from tests.bugs.bug import Bug
+from tests.nets import tied
 
 # Laws
 
 
 def layers_train_like_serial() -> None:
-    batches = test_layer_wise.batches_of(4, sizes=(9, 8))
+    batches = layer_wise_nets.batches_of(4, sizes=(9, 8))
     strategy = partial(LayerWise, bounds=(0, 2, 5, 8))
 
     def work(comm, optimizer):
-        how = {"optimizer": test_layer_wise.OPTIMIZERS[optimizer], "bound": 1e-11}
-        trains_like_serial(strategy, comm, test_layer_wise.build, ops.cross_entropy, batches, **how)
+        how = {"optimizer": layer_wise_nets.OPTIMIZERS[optimizer], "bound": 1e-11}
+        trains_like_serial(strategy, comm, layer_wise_nets.build, ops.cross_entropy, batches, **how)
 
     for optimizer in ("momentum", "clipped"):
         run_ranks(3, partial(work, optimizer=optimizer))
@@ -46,7 +47,7 @@ def groups_are_the_lines_of_the_grid() -> None:
 
 def data_by_layers_by_neurons_train_like_serial() -> None:
     for optimizer in ("momentum", "clipped"):
-        test_stack.law((2, 2, 2), {"1": "column", "3": "row"}, optimizer=optimizer)
+        stack_laws.law((2, 2, 2), {"1": "column", "3": "row"}, optimizer=optimizer)
 
 
 def what_the_inner_must_finish_waits_for_it() -> None:

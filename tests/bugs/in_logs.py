@@ -3,18 +3,18 @@
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.backends.hang_laws import (
+from tests.backends.cli.log_laws import (
+    draws_within_its_share,
+    ignores_a_torn_last_line,
+    makes_its_folder_with_the_first_record,
+    reports_each_step_once,
+)
+from tests.backends.process.hang_laws import (
     does_not_return_from_python,
     leaves_out_a_barrier,
     names_the_rank_that_stopped_first,
     tells_apart_who_waits_and_who_does_not,
     waits_for_nobody,
-)
-from tests.backends.log_laws import (
-    draws_within_its_share,
-    ignores_a_torn_last_line,
-    makes_its_folder_with_the_first_record,
-    reports_each_step_once,
 )
 from tests.bugs.bug import Bug
 

@@ -8,8 +8,8 @@ from backends.data_parallel import DataParallel
 from minigrad import nn, ops, testing
 from tests.backends import weighted_mean_laws
 from tests.bugs.bug import Bug
-from tests.minigrad import extremes, loss_laws
-from tests.minigrad.fast_form_laws import (
+from tests.minigrad.ops import extremes, loss_laws
+from tests.minigrad.ops.fast.fast_form_laws import (
     in_both_forms,
     is_exact_in_loops,
     loops_are_the_readable_form,

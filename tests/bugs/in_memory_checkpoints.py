@@ -1,7 +1,6 @@
 """Bugs of checkpoints in memory; oracles: all subsets of lost ranks, a loss before each message, formulas."""
 
-from tests.bugs.bug import Bug
-from tests.checkpoints.memory_laws import (
+from tests.backends.checkpoint.memory_laws import (
     any_lost_ranks_of_four_come_back_or_are_named,
     bytes_are_those_of_the_formulas,
     losses_while_ranks_save_leave_whole_generations,
@@ -9,6 +8,7 @@ from tests.checkpoints.memory_laws import (
     refusals_come_before_a_message,
     steps_are_saved_again_with_the_same_pieces_only,
 )
+from tests.bugs.bug import Bug
 
 MEMORY = "backends.checkpoint.memory_checkpoints"
 

@@ -8,7 +8,7 @@ from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel.bucketed import Bucketed
 from backends.laws import is_adjoint, messages_are
 from minigrad import nn
-from tests.backends import conformance
+from tests.backends.comm import conformance
 from tests.bugs.bug import Bug
 
 # Laws

@@ -13,8 +13,8 @@ from backends.model_parallel.model_parallel import ModelParallel
 from backends.model_parallel.spatial.receptive_field import Window
 from minigrad import nn, ops
 from minigrad.data import Batch
-from tests.backends import spatial_laws
-from tests.backends.test_class_parallel import agrees
+from tests.backends.model_parallel.class_parallel_laws import agrees
+from tests.backends.model_parallel.spatial import spatial_laws
 from tests.bugs.bug import Bug
 
 # Laws

@@ -10,12 +10,12 @@ from minigrad.ops.scan import running_sums
 from minigrad.ops.sum_by_row import sum_by_row
 from minigrad.sums import axis_sums
 from tests.bugs.bug import Bug
-from tests.minigrad.extremes import (
+from tests.minigrad.ops.extremes import (
     extrema_at_places_are_exact,
     near,
     products_have_the_gradients_of_their_factors,
 )
-from tests.minigrad.fast_form_laws import (
+from tests.minigrad.ops.fast.fast_form_laws import (
     adds_in_short_chains,
     in_both_forms,
     is_the_product,
@@ -24,14 +24,14 @@ from tests.minigrad.fast_form_laws import (
     sums_rows_as_add_at,
     sums_up_to_each,
 )
-from tests.minigrad.numpy_forms import equals_its_form
-from tests.minigrad.op_laws import (
+from tests.minigrad.ops.numpy_forms import (
+    a_constant_has_no_deviation_and_no_slope as a_constant_has_no_slope,
+)
+from tests.minigrad.ops.numpy_forms import equals_its_form
+from tests.minigrad.ops.op_laws import (
     half_precision_loses_only_its_own_digits,
     has_the_dtype_of_a_layer,
     integers_are_floats,
-)
-from tests.minigrad.test_numpy_forms import (
-    test_a_constant_has_no_deviation_and_no_slope as a_constant_has_no_slope,
 )
 
 # Laws

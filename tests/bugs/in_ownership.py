@@ -16,14 +16,9 @@ from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline import Pipeline
 from minigrad import nn, ops
 from minigrad.data import Batch
-from tests.backends import (
-    mean_check_laws,
-    ownership_laws,
-    sharded_nets,
-    test_sharded,
-    test_stack,
-    weighted_mean_laws,
-)
+from tests import nets
+from tests.backends import mean_check_laws, ownership_laws, stack_laws, weighted_mean_laws
+from tests.backends.data_parallel.zero import sharded_laws
 from tests.backends.placed_often import plain
 from tests.bugs.bug import Bug
 
@@ -32,14 +27,14 @@ from tests.bugs.bug import Bug
 
 def norms_are_of_parameters_in_any_order() -> None:
     for seed in range(2):
-        test_stack.law((1, 1, 2), test_stack.PLANS[0], optimizer="lars", seed=seed)
-        test_stack.law((1, 2, 1), {}, optimizer="clipped", seed=seed)
+        stack_laws.law((1, 1, 2), stack_laws.PLANS[0], optimizer="lars", seed=seed)
+        stack_laws.law((1, 2, 1), {}, optimizer="clipped", seed=seed)
 
 
 def norms_are_of_parameters_in_any_subset() -> None:
     for seed in range(2):
         for shape in ((1, 1, 2), (2, 1, 2), (1, 2, 1)):
-            test_stack.law(shape, test_stack.PLANS[0], optimizer="clipped", seed=seed, left_out=2)
+            stack_laws.law(shape, stack_laws.PLANS[0], optimizer="clipped", seed=seed, left_out=2)
 
 
 def a_server_updates_what_its_optimizer_has() -> None:
@@ -136,16 +131,16 @@ def where_no_label_counts_nothing_is_learned() -> None:
 
 
 def layers_in_another_order_are_named() -> None:
-    test_sharded.layers_in_another_order_are_named(ranks=2, overlap=False, other=True)
+    sharded_laws.layers_in_another_order_are_named(ranks=2, overlap=False, other=True)
 
 
 def gradients_that_some_steps_reach_add_up() -> None:
     sharded = partial(Sharded, stage=2)
-    batches = sharded_nets.batches_of([5, 4, 6, 3])
+    batches = nets.small_images_of([5, 4, 6, 3])
 
     def work(comm):
-        how = {"optimizer": sharded_nets.OPTIMIZERS["momentum"], "zero_every": 4, "update_every": 2}
-        trains_like_serial(sharded, comm, sharded_nets.Alternating, ops.cross_entropy, batches, **how)
+        how = {"optimizer": sharded_laws.OPTIMIZERS["momentum"], "zero_every": 4, "update_every": 2}
+        trains_like_serial(sharded, comm, nets.Alternating, ops.cross_entropy, batches, **how)
 
     run_ranks(2, work)
 

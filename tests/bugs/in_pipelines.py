@@ -6,10 +6,10 @@ from backends.data_parallel.bucketed import Bucketed
 from backends.partition import optimal
 from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedules import SCHEDULES
-from tests.backends import pipeline_laws, stale_training
-from tests.backends.pipeline_nets import dropping, frozen, images, tied
-from tests.backends.test_partition import largest_is_smallest
+from tests.backends.partition_laws import largest_is_smallest
+from tests.backends.pipeline import pipeline_laws, stale_training
 from tests.bugs.bug import Bug
+from tests.nets import dropping, frozen, images, tied
 
 # Laws
 
@@ -65,14 +65,14 @@ def sends_may_wait_for_their_receivers() -> None:
 
 
 def schedules_do_everything_once() -> None:
-    from tests.backends.schedule_laws import everything_once  # here, since it takes long to load
+    from tests.backends.pipeline.schedule_laws import everything_once  # here, since it takes long to load
 
     for name, numbers in {"1f1b": (3, 4, 1), "interleaved": (2, 4, 2), "zb-h1": (3, 4, 1)}.items():
         everything_once(SCHEDULES[name], *numbers)
 
 
 def schedules_take_and_hold_what_the_formulas_say() -> None:
-    from tests.backends.schedule_laws import memory_as_promised, takes_as_long
+    from tests.backends.pipeline.schedule_laws import memory_as_promised, takes_as_long
 
     for name in ("gpipe", "1f1b", "zb-h1"):
         takes_as_long(SCHEDULES[name], 4, 6, 1, 1, 1, 1)

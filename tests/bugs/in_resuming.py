@@ -24,14 +24,14 @@ from minigrad.lr_schedules import ReduceLROnPlateau
 from minigrad.ops import cross_entropy
 from minigrad.train import History, fit
 from tests.backends import mask_laws
-from tests.backends.pipeline_nets import batches_of, dropping, frozen, mlp, tied
-from tests.bugs.bug import Bug
-from tests.checkpoints.resume_laws import (
+from tests.backends.checkpoint.resume_laws import (
     Layout,
     goes_on_in_another_layout,
     goes_on_with_the_same_bits,
     scaled,
 )
+from tests.bugs.bug import Bug
+from tests.nets import batches_of, dropping, frozen, mlp, tied
 
 SIZES = (7, 4, 6)
 

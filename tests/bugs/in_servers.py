@@ -3,8 +3,8 @@
 from typing import Any
 
 from minigrad import optim
+from tests.backends.data_parallel.parameter_server.served_training import is_the_simulated_training
 from tests.backends.default_training import serial, served
-from tests.backends.served_training import is_the_simulated_training
 from tests.bugs.bug import Bug
 
 # Laws

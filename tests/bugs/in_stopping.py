@@ -5,11 +5,11 @@ from pathlib import Path
 
 from backends.data_parallel.data_parallel import DataParallel
 from backends.launch import supervise
-from tests.backends.pipeline_nets import mlp
+from tests.backends.checkpoint import stop_laws
+from tests.backends.checkpoint.resume_laws import Layout
+from tests.backends.checkpoint.stop_laws import INT, TERM
 from tests.bugs.bug import Bug
-from tests.checkpoints import stop_laws
-from tests.checkpoints.resume_laws import Layout
-from tests.checkpoints.stop_laws import INT, TERM
+from tests.nets import mlp
 
 # Laws
 

@@ -17,12 +17,12 @@ from backends.data_parallel.zero.sharded import Sharded
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline.pipeline import Pipeline
 from tests.bugs.bug import Bug
-from tests.storm.cluster_laws import (
+from tests.minigrad_course.storm.cluster_laws import (
     a_killed_rank_does_nothing_more,
     a_message_passes_a_partition_afterwards,
     a_paused_host_goes_on_afterwards,
 )
-from tests.storm.storm_laws import (
+from tests.minigrad_course.storm.storm_laws import (
     Planted,
     no_smaller_part_fails,
     same_seed_same_trace,

@@ -10,7 +10,8 @@ from minigrad.ops.fast import conv_pool, kernel_rows
 from minigrad.ops.fast.conv import ALGORITHMS
 from minigrad.ops.geometry import Geometry
 from tests.bugs.bug import Bug
-from tests.minigrad import extremes, fast_form_laws, norm_laws, op_laws, window_laws
+from tests.minigrad.ops import extremes, norm_laws, op_laws, window_laws
+from tests.minigrad.ops.fast import fast_form_laws
 
 # Laws
 

@@ -10,7 +10,7 @@ from minigrad import nn, op, ops, testing
 from minigrad.op import lift
 from minigrad.testing import on_device
 from tests.bugs.mutant import mutant
-from tests.minigrad import op_laws
+from tests.minigrad.ops import op_laws
 
 X = np.random.default_rng(0).uniform(0.5, 2, (4, 3))
 IMAGES = np.random.default_rng(1).normal(size=(2, 3, 4, 5))

@@ -8,7 +8,7 @@ import pytest
 from minigrad import optim
 from minigrad.optim import Part
 from tests.bugs.mutant import mutant
-from tests.minigrad.test_optim import (
+from tests.minigrad.optim_laws import (
     CLIPPED,
     adagrad,
     adam,

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from backends.process.signals import Interrupted
+from tests.backends.checkpoint.commands import results
 from tests.bugs.mutant import mutant
-from tests.checkpoints.commands import results
 
 from .interrupted import Run, interrupted
 

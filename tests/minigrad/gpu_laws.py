@@ -27,7 +27,7 @@ from minigrad.ops.taps import places
 from minigrad.optim import Optimizer
 from minigrad.pullback import OpResult
 from minigrad.work import Work, forward_backward_pass
-from tests.minigrad.op_laws import channels_last, is_channels_last
+from tests.minigrad.ops.op_laws import channels_last, is_channels_last
 
 """The folder that stands in PYTHONPATH where ``import cupy`` is to find the double."""
 

@@ -14,7 +14,7 @@ from minigrad.data import Batch
 from minigrad.device import to_host
 from minigrad.serial import Serial
 from minigrad.testing import on_device
-from tests.minigrad.op_table import TABLE, Case
+from tests.minigrad.ops.op_table import TABLE, Case
 
 FEWER = max(settings().max_examples // 2, 10)
 

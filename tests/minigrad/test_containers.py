@@ -16,7 +16,7 @@ from backends.model_parallel.model_parallel import ModelParallel
 from minigrad import Parameter, nn, ops, optim
 from minigrad.module import Module
 from minigrad.serial import Serial
-from tests.backends.sharded_nets import batches_of
+from tests.nets import small_images_of as batches_of
 
 WIDTH = 6
 KEYS = st.text("abcxyz", min_size=1, max_size=2) | st.integers(0, 3)

@@ -10,8 +10,8 @@ from hypothesis import given
 from minigrad import nn, ops, optim, testing
 from minigrad.data import Batch
 from minigrad.serial import Serial
-from tests.minigrad import op_laws
-from tests.minigrad.op_table import TABLE, Case
+from tests.minigrad.ops import op_laws
+from tests.minigrad.ops.op_table import TABLE, Case
 
 every_op = pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
 

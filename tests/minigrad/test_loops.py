@@ -1,10 +1,8 @@
 """Compiled loops compute what their Python does, wherever machine code can be stored, and by any rank."""
 
-import gc
 import os
 import subprocess
 import sys
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import patch
 
@@ -14,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minigrad import loops
+from tests.minigrad.loop_laws import COPY, end_with_their_module
 
 needs_numba = pytest.mark.skipif(not loops.available(), reason=f"{loops.problem()}")
 
@@ -46,24 +45,6 @@ def test_each_dtype_has_a_form_of_its_own():
     for dtype in (np.float32, np.float64, np.float32):
         x = np.full(3, 0.1, dtype)
         assert means(form, x, 1.0).tolist() == means(running_means, x, 1.0).tolist()
-
-
-COPY = """
-def copy(x, y):
-    for i in range(len(x)):
-        y[i] = x[i]
-"""
-
-
-def end_with_their_module(compiled):
-    """Of loops whose module nobody refers to nothing is left."""
-    module = {"__name__": "a module", "compiled": compiled}
-    exec(compile(f"@compiled{COPY}", "no file", "exec"), module)
-    module["copy"](np.ones(3), np.ones(3))
-    loop = weakref.ref(module["copy"])
-    del module
-    gc.collect()
-    assert loop() is None, "machine code outlives its module"
 
 
 @needs_numba

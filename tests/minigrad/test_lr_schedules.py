@@ -1,7 +1,6 @@
 """Schedules and scaling rules are their formulas, at the start, in the middle and at the end."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -23,14 +22,11 @@ from minigrad.lr_schedules import (
 )
 from minigrad.train import fit
 from tests.bugs.mutant import mutant
+from tests.minigrad.lr_schedule_laws import rates, stays_at_its_end, warms_up_gradually
 
 RATES = st.floats(1e-3, 10)
 BASES = {"constant": constant, "cosine": cosine, "step": step}
 ANY = optim.SGD(nn.Linear(1, 1, rng=np.random.default_rng(0)).parameters(), 1.0)
-
-
-def rates(schedule, steps):
-    return [schedule(t) for t in range(steps)]
 
 
 def test_step_is_goyals_recipe():
@@ -49,15 +45,6 @@ def test_cosine_ends_at_0():
     schedule = cosine(0.4, 10)
     assert (schedule(0), schedule(5)) == (0.4, pytest.approx(0.2, rel=1e-15))
     assert schedule(10) == pytest.approx(0, abs=1e-16)
-
-
-def stays_at_its_end(make, lr, steps, beyond):
-    """The law: asked for a step past its last, a schedule gives the rate of that, and rates never rise."""
-    schedule = make(lr, steps)
-    assert schedule(steps + beyond) == schedule(steps)
-    values = rates(schedule, steps + beyond + 1)
-    assert all(after <= before for before, after in pairwise(values)), "the rate rises again"
-    assert all(0 <= rate <= lr for rate in values)
 
 
 @given(
@@ -79,15 +66,6 @@ def test_every_schedule_stays_at_its_end(base, lr, steps, beyond, warm):
 def test_milestones_behind_the_end_are_not_reached(milestones, steps, beyond):
     schedule = step(1.0, steps, milestones=milestones)
     assert schedule(steps + beyond) == schedule(steps)
-
-
-def warms_up_gradually(warm_up, lr=0.8, start=0.1, steps=7, base=constant):
-    """The law: from ``start`` by equal amounts, one each step, to the schedule, which then goes on."""
-    wrapped = base(lr, 20)
-    schedule, reached = warm_up(wrapped, steps, start), wrapped(steps)
-    for t in range(steps):
-        assert schedule(t) == pytest.approx(start + (reached - start) * t / steps, rel=1e-14, abs=1e-16)
-    assert rates(schedule, 25)[steps:] == rates(wrapped, 25)[steps:]
 
 
 @given(lr=RATES, start=RATES | st.just(0.0), steps=st.integers(0, 22), base=st.sampled_from(list(BASES)))

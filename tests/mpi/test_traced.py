@@ -6,7 +6,7 @@ import pytest
 
 TRACED = """
 from backends.comm import collectives
-from tests.backends.conformance import PROMISES, both_sides_are_named_where_they_differ
+from tests.backends.comm.conformance import PROMISES, both_sides_are_named_where_they_differ
 from backends.comm.trace import Traced, gather_trace
 from backends.laws import allreduce_sums
 

@@ -6,7 +6,7 @@ MESSAGES = """
 import numpy as np
 from backends.comm import allreduce, broadcast, gather
 from backends.comm.collectives import naive_allreduce
-from tests.backends.conformance import PROMISES
+from tests.backends.comm.conformance import PROMISES
 from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 
 rank, size = comm.rank, comm.size

@@ -2,7 +2,7 @@
 
 Each is one HTML file that needs no server and no network: ``pages`` puts the style, the modules and the data,
 which Python computes, into a frame of ``frames``. The modules are joined, because a script that imports other
-files does not load from file://; ``tests/explorables`` imports them one by one under Node.
+files does not load from file://; ``tests/minigrad_course/explorables`` imports them one by one under Node.
 """
 
 from __future__ import annotations

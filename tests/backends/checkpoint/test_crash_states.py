@@ -1,0 +1,31 @@
+"""The states after a crash hold those of each cause, and words say what a program did and what was left."""
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backends.checkpoint.crash_states import in_words
+from backends.checkpoint.recorded_disk import RecordedDisk
+from tests.backends.checkpoint import crash_state_laws
+from tests.backends.checkpoint.disk_calls import CALLS, outcome
+
+
+def test_words_of_a_program():
+    crash_state_laws.words_of_a_program()
+
+
+@given(calls=st.lists(CALLS, max_size=10))
+def test_there_are_words_for_each_operation(calls):
+    disk = RecordedDisk()
+    for call in calls:
+        outcome(disk, Path("/"), *call)
+    assert len(in_words(disk)) == len(disk.operations)
+
+
+def test_the_states_are_those_of_kills_and_of_losses():
+    crash_state_laws.the_states_are_those_of_kills_and_of_losses()
+
+
+def test_words_of_what_is_left():
+    crash_state_laws.words_of_what_is_left()
