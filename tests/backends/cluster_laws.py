@@ -1,4 +1,8 @@
-"""Laws of clusters: threads for each machine's ranks, choices by measured links, reports of links."""
+"""Laws of backends/comm/link.py, backends/comm/collectives/costs.py, automatic.py,
+backends/launch/ping_pong.py, backends/process/cores.py, backends/cli/link_report.py and
+backends/data_parallel/bucket_size.py: threads for each machine's ranks, choices by measured
+links, reports of links.
+"""
 
 from __future__ import annotations
 

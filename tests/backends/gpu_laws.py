@@ -1,4 +1,6 @@
-"""Laws of ranks on GPUs, and their bugs. They run where a double of CuPy stands in its place: ``on_gpus``."""
+"""Laws of backends/comm/gpu.py: ranks on GPUs, and their bugs. They run where a double of CuPy
+stands in its place (``on_gpus``).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Laws of minigrad/backend.py and minigrad/traits.py: the hooks alone, and traits of strategies together."""
+"""Laws of minigrad/backend.py, traits.py and strategy.py: the hooks alone train like serial, and so do
+traits of strategies together.
+"""
 
 from __future__ import annotations
 

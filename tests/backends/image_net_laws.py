@@ -1,4 +1,4 @@
-"""Laws of all strategies: they train decoders, and nets of signals, like one machine."""
+"""Laws of backends/laws.py: all strategies train decoders, and nets of signals, like one machine."""
 
 import numpy as np
 

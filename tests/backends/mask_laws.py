@@ -1,4 +1,6 @@
-"""Dropout drops the same elements of a sample in every layout, and others in each layer and step."""
+"""Laws of minigrad/random_mask.py and forward_pass.py: dropout drops the same elements of a sample in
+every layout, and others in each layer and step.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of the check that a loss is a mean over samples; they take the loss."""
+"""Laws of minigrad/mean_check.py: a loss that is no mean over samples is refused; each law takes the loss."""
 
 from __future__ import annotations
 

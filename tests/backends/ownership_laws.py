@@ -1,4 +1,6 @@
-"""Laws of what a backend owns: its model, its parameters, the whole batch. They take what makes backends."""
+"""Laws of minigrad/placed_state.py and strategy.py: a backend owns its model, its parameters and the whole
+batch. They take what makes backends.
+"""
 
 from __future__ import annotations
 

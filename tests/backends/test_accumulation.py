@@ -1,4 +1,6 @@
-"""Gradients of steps without ``zero_grad`` between add up as serially, or the strategy refuses the step."""
+"""Laws of backends/data_parallel/, backends/model_parallel/, backends/pipeline/ and minigrad/work.py:
+gradients of steps without ``zero_grad`` between add up as serially, or the strategy refuses the step.
+"""
 
 from functools import partial
 

@@ -1,4 +1,6 @@
-"""Batch-norm over ranks: synchronized it is the whole batch's, by ranks it is a serial one over groups."""
+"""Laws of backends/consistency.py and backends/data_parallel/step_summary.py: synchronized batch-norm is
+the whole batch's, by ranks it is a serial one over groups.
+"""
 
 from collections.abc import Callable
 from functools import partial

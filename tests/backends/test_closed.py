@@ -1,4 +1,7 @@
-"""What a strategy takes it gives back, where it is closed and where it is dropped; the model stays."""
+"""Laws of minigrad/strategy.py, backends/data_parallel/, backends/model_parallel/ and backends/pipeline/:
+laws of minigrad/strategy.py, backends/data_parallel/, backends/model_parallel/ and backends/pipeline/:
+what a strategy takes it gives back, where it is closed and where it is dropped; the model stays.
+"""
 
 import gc
 import time

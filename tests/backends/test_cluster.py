@@ -1,4 +1,7 @@
-"""Choices by measured links, and threads by the ranks of each machine: their laws, on drawn clusters."""
+"""Laws of backends/comm/link.py, backends/comm/collectives/automatic.py, costs.py,
+backends/data_parallel/allreduce_choice.py and backends/launch/ping_pong.py: choices by measured links, and
+threads by the ranks of each machine, on drawn clusters.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Ranks that would not train the same thing are told so before they start, with names and both sides."""
+"""Laws of backends/consistency.py: ranks that would not train the same thing are told so before they
+start, with names and both sides.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""A package of someone else adds a strategy, a schedule, a compressor and an all-reduce by entry points."""
+"""Laws of backends/registry.py and minigrad/lookup.py: a package of someone else adds a strategy, a
+schedule, a compressor and an all-reduce by entry points.
+"""
 
 import importlib
 import json

@@ -1,4 +1,6 @@
-"""Ranks on GPUs, without one: the laws run in a process in which a double of CuPy computes on the host."""
+"""Laws of backends/comm/gpu.py: the laws of ranks on GPUs hold in a process in which a
+double of CuPy computes on the host.
+"""
 
 import subprocess
 import sys

@@ -1,4 +1,6 @@
-"""A grid's groups are the ranks that differ in one coordinate, and neighbours along the model axis."""
+"""Laws of backends/grid.py: a grid's groups are the ranks that differ in one coordinate, and
+neighbours along the model axis.
+"""
 
 import numpy as np
 import pytest

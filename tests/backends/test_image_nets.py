@@ -1,4 +1,6 @@
-"""Decoders, and nets of signals: every strategy trains them like one machine, or refuses in one line."""
+"""Laws of backends/laws.py, backends/data_parallel/, backends/model_parallel/ and backends/pipeline/:
+decoders, and nets of signals, are trained by every strategy as by one machine, or refused in one line.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Training with dropout equals the serial training in every layout."""
+"""Laws of minigrad/random_mask.py: training with dropout equals the serial training in every layout."""
 
 from functools import partial
 

@@ -1,4 +1,6 @@
-"""A loss that is no mean over samples is refused in the first step; a mean trains as if unchecked."""
+"""Laws of minigrad/mean_check.py: a loss that is no mean over samples is refused in the first step;
+a mean trains as if unchecked.
+"""
 
 from functools import partial
 

@@ -1,4 +1,6 @@
-"""Modes reach the layers inside a placed model: in eval mode it gives what one machine does."""
+"""Laws of backends/placement.py, backends/data_parallel/, backends/model_parallel/ and backends/pipeline/:
+`train` and `eval` set the mode of a module and of all inside, whatever tape is open.
+"""
 
 from functools import partial
 

@@ -1,4 +1,7 @@
-"""The forms as on the slides: pipeline, ZeRO, server, compression, space and checkpoint, each by its law.
+"""Laws of backends/pipeline/naive.py, backends/data_parallel/zero/naive.py,
+backends/data_parallel/parameter_server/naive.py,
+backends/data_parallel/compression/naive.py, backends/model_parallel/spatial/naive.py and
+backends/checkpoint/naive.py: forms as on the slides, each by its law.
 
 Laws of pipeline/naive.py, zero/naive.py, parameter_server/naive.py, compression/naive.py, spatial/naive.py
 and checkpoint/naive.py in backends/.

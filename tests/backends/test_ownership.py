@@ -1,4 +1,6 @@
-"""A backend owns one model, its parameters and the whole batch, and says so where it is used otherwise."""
+"""Laws of minigrad/strategy.py and placed_state.py: a backend owns one model, its parameters and the whole
+batch, and says so where it is used otherwise.
+"""
 
 import re
 from copy import deepcopy

@@ -1,4 +1,6 @@
-"""Layers are cut where the largest part is smallest, and costs are measured without leaving a trace."""
+"""Laws of backends/partition.py: layers are cut where the largest part is smallest, and costs are
+measured without leaving a trace.
+"""
 
 import math
 from fractions import Fraction

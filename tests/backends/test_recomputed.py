@@ -1,4 +1,7 @@
-"""A model of which segments run again is trained by every strategy like the plain one on one machine."""
+"""Laws of minigrad/recompute.py, backends/data_parallel/ and backends/pipeline/: laws of
+minigrad/recompute.py, backends/data_parallel/ and backends/pipeline/: a model of which segments run again
+is trained by every strategy like the plain one on one machine.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Strategies stacked on a grid train like serial: data by model, by layers, by all three, by space."""
+"""Laws of backends/stack.py and grid.py: strategies stacked on a grid train like serial, data by model, by
+layers, by all three, and by space.
+"""
 
 from functools import partial
 

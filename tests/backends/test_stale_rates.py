@@ -1,4 +1,6 @@
-"""By its default rate a parameter server trains nearly as one machine does, whoever is slow."""
+"""Laws of backends/stale_rates.py: by its default rate a parameter server trains nearly as one
+machine does, whoever is slow.
+"""
 
 import hypothesis.strategies as st
 import numpy as np

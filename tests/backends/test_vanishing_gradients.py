@@ -1,4 +1,5 @@
-"""Gradients that are zero by mathematics: of a bias in front of a normalization, and of attention's keys.
+"""Laws of backends/laws.py: gradients that are zero by mathematics, of a bias in front of a
+normalization and of attention's keys.
 
 Their elements are the rounding of larger terms. Every exact strategy is proved with them, and with optimizers
 that divide by a gradient's size; and what is wrong there by a millionth of the model's gradients is seen.

@@ -1,4 +1,6 @@
-"""A loss that is divided by the weights of its labels trains on every backend as on one machine."""
+"""Laws of minigrad/weighted_mean.py: a loss that is divided by the weights of its labels trains on
+every backend as on one machine.
+"""
 
 from functools import partial
 

@@ -1,4 +1,6 @@
-"""Laws of losses that are divided by something else than samples; they take the strategy and the loss."""
+"""Laws of minigrad/weighted_mean.py: losses that are divided by something else than samples; they
+take the strategy and the loss.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A signal ends a process also where the code that it meets swallows the exception."""
+"""Laws of backends/process/signals.py: a signal ends a process also where the code that it
+meets swallows the exception.
+"""
 
 import os
 import signal

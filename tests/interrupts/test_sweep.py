@@ -1,4 +1,6 @@
-"""What a job leaves is ended and removed, what mpiexec says of its end is not shown, and nothing else."""
+"""Laws of backends/process/sweep.py and backends/launch/supervise.py: what a job leaves is ended and
+removed, what mpiexec says of its end is not shown, and nothing else.
+"""
 
 import mmap
 import os

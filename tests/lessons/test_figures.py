@@ -1,4 +1,6 @@
-"""All figures look alike: one palette, a color for a word, nothing told by color alone, no words on words."""
+"""Laws of minigrad/figures.py: all figures have one palette, a color for a word, nothing told by
+color alone, no words on words.
+"""
 
 from itertools import combinations
 

@@ -1,4 +1,6 @@
-"""Every lesson runs as a plain script, anywhere, in bounded time, and draws where it says it does."""
+"""Laws of lessons/minigrad_course/style.py: every lesson runs as a plain script, anywhere, in bounded
+time, and draws where it says it does.
+"""
 
 import ast
 import os

@@ -1,4 +1,6 @@
-"""Laws of captured steps, on the double of CuPy in ``tests/strict_cupy``; each takes what is under test."""
+"""Laws of minigrad/capture.py and cublas.py: captured steps compute what uncaptured ones do, on the double
+of CuPy in ``tests/strict_cupy``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Laws of what a GPU is asked to do, on the double of CuPy in ``tests/strict_cupy``, which counts it.
+"""Laws of minigrad/device.py and optim_kernels.py: what a GPU is asked to do, on the double of CuPy in
+``tests/strict_cupy``, which counts it.
 
 Each law takes the thing under test. They run where ``cupy`` is the double: see ``test_gpu_calls.py``.
 """

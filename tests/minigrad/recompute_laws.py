@@ -1,4 +1,6 @@
-"""Laws of recomputation, over drawn models; each takes the function under test."""
+"""Laws of minigrad/recompute.py and forward_pass.py: a segment that runs again changes no
+bit, over drawn models.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of tapes, over drawn programs; each takes the type of tape under test."""
+"""Laws of minigrad/tape.py: gradients of drawn programs, by the type of tape under test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one process-wide setting can be switched off."""
+"""Laws of minigrad/allocator.py: the one process-wide setting can be switched off."""
 
 import subprocess
 import sys

@@ -1,4 +1,6 @@
-"""on_grad: each reached leaf once, when its gradient is final and its own."""
+"""Laws of minigrad/tape.py: on_grad tells of each reached leaf once, when its gradient is
+final and its own.
+"""
 
 import numpy as np
 from hypothesis import given

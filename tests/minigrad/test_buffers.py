@@ -1,4 +1,6 @@
-"""A gradient computed in a buffer that a strategy lent is the gradient, and is nobody else's."""
+"""Laws of minigrad/op.py and tape.py: a gradient computed in a buffer that a strategy lent is the
+gradient, and is nobody else's.
+"""
 
 import numpy as np
 import pytest

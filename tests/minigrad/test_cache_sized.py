@@ -1,4 +1,4 @@
-"""SGD updates large arrays a part at a time; that changes nothing."""
+"""Laws of minigrad/optim.py: SGD updates large arrays a part at a time; that changes nothing."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Captured steps on the double of CuPy; without it one test runs this file there."""
+"""Laws of minigrad/capture.py and cublas.py: captured steps on the double of CuPy; without it
+one test runs this file there.
+"""
 
 import hypothesis.strategies as st
 import numpy as np

@@ -1,4 +1,6 @@
-"""With MINIGRAD_CHECK=arrays an array that changes between forward and backward is noticed, or not needed."""
+"""Laws of minigrad/checked_entries.py: with MINIGRAD_CHECK=arrays an array that changes between forward
+and backward is noticed, or not needed.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,6 @@
-"""Modules in lists, tuples and dicts, and these in one another, are found, named, trained and replaced."""
+"""Laws of minigrad/module.py: modules in lists, tuples and dicts, and these in one another, are
+found, named, trained and replaced.
+"""
 
 from copy import deepcopy
 from typing import Any, NamedTuple

@@ -1,4 +1,6 @@
-"""An epoch visits every sample once, and shares of a batch are the batch; each law fails on a seeded bug."""
+"""Laws of minigrad/data.py: an epoch visits every sample once, and shares of a batch are the batch;
+each law fails on a seeded bug.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where arrays live."""
+"""Laws of minigrad/device.py: where arrays live."""
 
 from types import SimpleNamespace
 

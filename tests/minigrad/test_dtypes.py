@@ -1,4 +1,6 @@
-"""float32 stays float32, also beside Python numbers and NumPy scalars, also in 0-d."""
+"""Laws of minigrad/dtypes.py and half.py: float32 stays float32, also beside Python numbers
+and NumPy scalars, also in 0-d.
+"""
 
 from functools import partial
 

@@ -1,4 +1,6 @@
-"""Tapes, layers and optimizers name a mistake in one line: what was given, what is needed, the way out."""
+"""Laws of minigrad/tape.py, module.py, optim.py and train.py: a mistake is named in one line, with what
+was given, what is needed, and the way out.
+"""
 
 import re
 from typing import Any

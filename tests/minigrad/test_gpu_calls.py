@@ -1,4 +1,7 @@
-"""What a GPU is asked to do, counted on the double of CuPy; without it one test runs this file there."""
+"""Laws of minigrad/device.py, optim_kernels.py, minigrad/ops/fast/activation_kernels.py,
+elementwise_kernels.py, loss_kernels.py, pool_kernels.py and im2col_kernels.py: what a GPU is asked to do,
+counted on the double of CuPy; without it one test runs this file there.
+"""
 
 import inspect
 import itertools

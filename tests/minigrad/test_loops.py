@@ -1,4 +1,6 @@
-"""Compiled loops compute what their Python does, wherever machine code can be stored, and by any rank."""
+"""Laws of minigrad/loops.py: compiled loops compute what their Python does, wherever machine code
+can be stored, and by any rank.
+"""
 
 import os
 import subprocess

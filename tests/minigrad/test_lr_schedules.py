@@ -1,4 +1,6 @@
-"""Schedules and scaling rules are their formulas, at the start, in the middle and at the end."""
+"""Laws of minigrad/lr_schedules.py: schedules and scaling rules are their formulas, at the
+start, in the middle and at the end.
+"""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What a tape holds, counts and lets go."""
+"""Laws of minigrad/memory.py and tape.py: what a tape holds, counts and lets go."""
 
 import gc
 import tracemalloc

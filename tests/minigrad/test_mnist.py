@@ -1,4 +1,6 @@
-"""MNIST arrives whole or not at all, and says in one line what is wrong with it."""
+"""Laws of minigrad/mnist.py: MNIST arrives whole or not at all, and says in one line what
+is wrong with it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A download arrives whole, verified and kept, or leaves nothing behind; the mirrors are on this machine."""
+"""Laws of minigrad/mnist.py and files.py: a download arrives whole, verified and kept, or leaves nothing
+behind; the mirrors are on this machine.
+"""
 
 from __future__ import annotations
 

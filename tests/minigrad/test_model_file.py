@@ -1,4 +1,6 @@
-"""A model file gives back the arrays that were written, and nothing else: a damaged one is refused."""
+"""Laws of minigrad/model_file.py: a model file gives back the arrays that were written, and nothing
+else; a damaged one is refused.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Training and eval mode: `train` and `eval` set them for a module and all inside, whatever tape is open."""
+"""Laws of minigrad/module.py and train.py: `train` and `eval` set the mode of a module and of all
+inside, whatever tape is open.
+"""
 
 import numpy as np
 import pytest

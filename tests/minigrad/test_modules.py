@@ -1,4 +1,4 @@
-"""Modules: names, state, conversion."""
+"""Laws of minigrad/module.py and named_parameters.py: names, state and conversion of modules."""
 
 import hypothesis.strategies as st
 import numpy as np

@@ -1,4 +1,6 @@
-"""Whole networks: dtypes all the way through, gradients against differences, and learning."""
+"""Laws of minigrad/models.py and testing.py: whole networks keep one dtype all the way through, have the
+gradients of differences, and learn.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Operators and methods are the ops; tensors mix with arrays, numbers and lists on either side."""
+"""Laws of minigrad/tensor.py and op.py: operators and methods are the ops; tensors mix with arrays,
+numbers and lists on either side.
+"""
 
 import operator
 from inspect import unwrap

@@ -1,4 +1,6 @@
-"""Optimizers against their textbook recurrences, written for one number in plain Python."""
+"""Laws of minigrad/optim.py: optimizers against their textbook recurrences, written for one
+number in plain Python.
+"""
 
 import math
 import re

@@ -1,4 +1,6 @@
-"""Running a segment again changes what a tape holds, and no bit of what comes out."""
+"""Laws of minigrad/recompute.py: running a segment again changes what a tape holds, and no
+bit of what comes out.
+"""
 
 import tracemalloc
 

@@ -1,4 +1,4 @@
-"""The tape: gradients of programs, seeds, accumulation, nesting."""
+"""Laws of minigrad/tape.py: gradients of programs, seeds, accumulation, nesting."""
 
 import numpy as np
 import pytest

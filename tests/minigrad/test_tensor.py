@@ -1,4 +1,4 @@
-"""Tensors and parameters as values."""
+"""Laws of minigrad/tensor.py: tensors and parameters as values."""
 
 from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""Each thread has its own current tape, so ranks can be threads."""
+"""Laws of minigrad/tape.py: each thread has its own current tape, so ranks can be threads."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier

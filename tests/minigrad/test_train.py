@@ -1,4 +1,6 @@
-"""The training loop and the lessons' networks."""
+"""Laws of minigrad/train.py, models.py, cross_entropy_loss.py and serial.py: the training
+loop and the lessons' networks.
+"""
 
 import itertools
 

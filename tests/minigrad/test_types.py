@@ -1,4 +1,6 @@
-"""What an editor sees: the packages are typed, and an op has the parameters of the function that it lifts."""
+"""Laws of minigrad/op.py: an editor sees typed packages, and an op that has the parameters
+of the function that it lifts.
+"""
 
 import json
 import shutil

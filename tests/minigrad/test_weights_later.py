@@ -1,4 +1,4 @@
-"""The walk that computes input gradients first and leaves the weights for later."""
+"""Laws of minigrad/tape.py: the walk that computes input gradients first and leaves the weights for later."""
 
 from inspect import unwrap
 

@@ -1,4 +1,6 @@
-"""Laws of MPI's own collectives, and their bugs: each rank of a job calls them."""
+"""Laws of backends/comm/mpi_collectives.py: MPI's own collectives, and their bugs; each
+rank of a job calls them.
+"""
 
 from __future__ import annotations
 

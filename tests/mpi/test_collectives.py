@@ -1,4 +1,6 @@
-"""MPI's own collective calls: the definition of each, on groups, traced and on GPUs, and their bugs."""
+"""Laws of backends/comm/mpi_collectives.py: the definition of each of MPI's own calls, on groups,
+traced and on GPUs, and their bugs.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""Ranks of Open MPI that are killed while they train: the others go on, and train like a serial machine."""
+"""Laws of backends/comm/mpi_recoverable.py and backends/process/rank_wrapper.py: where ranks of Open MPI
+are killed while they train, the others train on like a serial machine.
+"""
 
 import json
 import os

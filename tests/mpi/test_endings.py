@@ -1,4 +1,6 @@
-"""However a job ends, all of it ends: no rank waits for ever, no process is left behind."""
+"""Laws of backends/comm/mpi.py and mpi_wait.py: however a job ends, all of it ends, no rank waits for
+ever, and no process is left behind.
+"""
 
 import os
 import re

@@ -1,4 +1,6 @@
-"""An array that MPI processes read and add to one-sidedly: every addition counts once, bugs are seen."""
+"""Laws of backends/comm/one_sided.py: every addition to an array that MPI processes share one-sidedly
+counts once, and bugs are seen.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""What checkpoints promise when bytes of them change, or were written by somebody else."""
+"""Laws of backends/checkpoint/checkpoints.py: what checkpoints promise when bytes of them change, or
+were written by somebody else.
+"""
 
 from __future__ import annotations
 

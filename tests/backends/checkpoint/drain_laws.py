@@ -1,4 +1,6 @@
-"""What a checkpoint holds of strategies whose messages are on their way between two steps."""
+"""Laws of backends/checkpoint/training_checkpoints.py: what a checkpoint holds of strategies whose
+messages are on their way between two steps.
+"""
 
 from __future__ import annotations
 

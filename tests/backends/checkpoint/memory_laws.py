@@ -1,4 +1,6 @@
-"""What checkpoints in memory promise when ranks are lost; each law takes the kind of checkpoints to test."""
+"""Laws of backends/checkpoint/memory_checkpoints.py: what checkpoints in memory promise when ranks are
+lost; each law takes the kind of checkpoints to test.
+"""
 
 from __future__ import annotations
 

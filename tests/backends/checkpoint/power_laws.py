@@ -1,4 +1,5 @@
-"""What checkpoints promise when the power fails, a process is killed, or two runs share a folder.
+"""Laws of backends/checkpoint/checkpoints.py and disk.py: what checkpoints promise when the power fails, a
+process is killed, or two runs share a folder.
 
 Each law has the file system in memory record a program, and reads what is left of it at every moment.
 """

@@ -1,4 +1,6 @@
-"""Train n steps; or k, write a checkpoint, and in new objects read it and train n - k: the same comes out."""
+"""Laws of backends/checkpoint/training_state.py: n steps give what k steps, a checkpoint, and n - k steps
+of new objects that read it give.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Laws of an orderly stop: all ranks after the same step, which is saved, named, and gone on from."""
+"""Laws of backends/checkpoint/stop_agreement.py, backends/launch/restarts.py, supervise.py,
+backends/process/stop_request.py and stopped.py: all ranks stop after the same step, which is
+saved, named, and gone on from.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Checkpoints whose bytes changed are skipped, with a reason in words."""
+"""Laws of backends/checkpoint/checkpoints.py: checkpoints whose bytes changed are skipped,
+with a reason in words.
+"""
 
 import pytest
 

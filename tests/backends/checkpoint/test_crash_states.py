@@ -1,4 +1,6 @@
-"""The states after a crash hold those of each cause, and words say what a program did and what was left."""
+"""Laws of backends/checkpoint/crash_states.py: the states after a crash hold those of each cause, and
+words say what a program did and what was left.
+"""
 
 from pathlib import Path
 

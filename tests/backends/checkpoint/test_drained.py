@@ -1,4 +1,6 @@
-"""Servers, backup workers and pipelines without a flush drain what is on its way, and resume from there."""
+"""Laws of backends/checkpoint/training_checkpoints.py: servers, backup workers and pipelines without a
+flush drain what is on its way, and resume from there.
+"""
 
 from functools import partial
 from pathlib import Path

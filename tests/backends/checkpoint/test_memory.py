@@ -1,4 +1,6 @@
-"""Checkpoints in memory lose nothing with a host, whatever the pieces are."""
+"""Laws of backends/checkpoint/memory_checkpoints.py: checkpoints in memory lose nothing with a
+host, whatever the pieces are.
+"""
 
 import numpy as np
 import pytest

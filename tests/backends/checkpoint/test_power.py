@@ -1,4 +1,4 @@
-"""Checkpoints survive a loss of power at every moment."""
+"""Laws of backends/checkpoint/checkpoints.py: checkpoints survive a loss of power at every moment."""
 
 import pytest
 

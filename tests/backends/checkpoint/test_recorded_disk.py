@@ -1,4 +1,6 @@
-"""The disk in memory does what the real one does, and loses what POSIX lets it lose."""
+"""Laws of backends/checkpoint/recorded_disk.py and disk.py: the disk in memory does what the real one
+does, and loses what POSIX lets it lose.
+"""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""A training of a script, killed and started again, is the undisturbed one; a folder has one writer."""
+"""Laws of backends/checkpoint/training_checkpoints.py: a training of a script, killed and started again,
+is the undisturbed one; a folder has one writer.
+"""
 
 import re
 from functools import cache, partial

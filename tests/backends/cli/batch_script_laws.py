@@ -1,4 +1,4 @@
-"""Laws of batch scripts, which run in a shell with stand-ins for minigrad and scontrol."""
+"""Laws of backends/cli/batch_script.py: scripts run in a shell with stand-ins for minigrad and scontrol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What the log of a training promises, for any number of steps, epochs and resumed steps."""
+"""Laws of backends/cli/training_log.py, curves.py and minigrad/metrics_log.py: what the log of a training
+promises, for any number of steps, epochs and resumed steps.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``train --checkpoint`` and ``--resume`` on threads, ``checkpoint show`` and ``verify``, and wrong use."""
+"""Laws of backends/cli/checkpointing.py, lengths.py and backends/cli/commands/checkpoint.py: ``train
+--checkpoint`` and ``--resume`` on threads, ``checkpoint show`` and ``verify``, and wrong use.
+"""
 
 import json
 import shutil

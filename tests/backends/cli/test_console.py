@@ -1,4 +1,6 @@
-"""What commands print on a terminal: also from rank 0 of an MPI job, and which command they suggest next."""
+"""Laws of backends/cli/console.py, next_command.py, options.py and backends/launch/terminal.py: what
+commands print on a terminal, also from rank 0 of an MPI job, and which command they suggest next.
+"""
 
 import shlex
 from dataclasses import fields

@@ -1,4 +1,6 @@
-"""Pipelines on the command line: trained, proved, traced, drawn beside their plan; ranks are threads here."""
+"""Laws of backends/cli/trace_view.py, parallel.py, backends/cli/commands/trace.py and prove.py: pipelines
+on the command line are trained, proved, traced, and drawn beside their plan. Ranks are threads here.
+"""
 
 import json
 import re

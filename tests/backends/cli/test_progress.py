@@ -1,4 +1,6 @@
-"""The progress of a training: a bar on a terminal; elsewhere, and under MPI, a line an epoch from rank 0."""
+"""Laws of backends/cli/training.py: the progress of a training is a bar on a terminal; elsewhere, and
+under MPI, a line an epoch from rank 0.
+"""
 
 import re
 from functools import partial

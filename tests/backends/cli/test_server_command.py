@@ -1,4 +1,6 @@
-"""The command's flags for parameter servers and for compressed gradients. Ranks are threads here."""
+"""Laws of backends/cli/strategy_flags.py and minigrad/declaration.py: the command's flags for parameter
+servers and for compressed gradients. Ranks are threads here.
+"""
 
 import json
 import warnings

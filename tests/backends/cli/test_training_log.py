@@ -1,4 +1,6 @@
-"""``metrics.jsonl`` holds every finished step once, at any moment; the curves are drawn at times."""
+"""Laws of backends/cli/training_log.py, curves.py and minigrad/metrics_log.py: ``metrics.jsonl`` holds
+every finished step once, at any moment; the curves are drawn at times.
+"""
 
 import json
 import os

@@ -1,4 +1,6 @@
-"""The verdict of ``minigrad prove``: its line says what the numbers say, and rows that fail are marked."""
+"""Laws of backends/cli/proof.py: the verdict's line says what the numbers say, and rows
+that fail are marked.
+"""
 
 from io import StringIO
 from types import ModuleType

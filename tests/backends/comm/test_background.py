@@ -1,4 +1,6 @@
-"""Communication in the background: what goes wrong is named, and on the virtual clock times are exact."""
+"""Laws of backends/comm/background.py, parts.py and virtual.py: what goes wrong in the background is
+named, and on the virtual clock times are exact.
+"""
 
 import re
 from functools import partial

@@ -1,4 +1,6 @@
-"""A trace shows what ran in the background, and how much of it computing hid."""
+"""Laws of backends/comm/trace.py, timeline.py and background.py: a trace shows what ran in the background,
+and how much of it computing hid.
+"""
 
 import numpy as np
 import pytest

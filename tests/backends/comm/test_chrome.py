@@ -1,4 +1,6 @@
-"""The JSON of a trace keeps the rules of the format, and its bytes are the ledgers'."""
+"""Laws of backends/comm/chrome.py: the JSON of a trace keeps the rules of the format, and
+its bytes are the ledgers'.
+"""
 
 import json
 import sys

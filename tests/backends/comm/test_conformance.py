@@ -1,4 +1,6 @@
-"""Every communicator of this process keeps every promise; what is broken is caught by one."""
+"""Laws of backends/comm/communicator.py, threads.py and virtual.py: every communicator of this process
+keeps every promise; what is broken is caught by one.
+"""
 
 from typing import Any
 

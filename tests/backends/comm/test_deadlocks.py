@@ -1,4 +1,6 @@
-"""Ways to write a deadlock: each ends at once and names every waiting rank, its tag and its line."""
+"""Laws of backends/comm/mailboxes.py and backends/comm/collectives/send_recv.py: each way to write a
+deadlock ends at once and names every waiting rank, its tag and its line.
+"""
 
 import re
 from pathlib import Path

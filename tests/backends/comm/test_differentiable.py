@@ -1,4 +1,6 @@
-"""Communication ops: each is what it says, and its pullback is its adjoint, for any shards and ranks."""
+"""Laws of backends/comm/differentiable.py: each op is what it says, and its pullback is its
+adjoint, for any shards and ranks.
+"""
 
 import numpy as np
 import pytest

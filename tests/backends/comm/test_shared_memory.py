@@ -1,4 +1,6 @@
-"""Memory that ranks share, here as threads: all see what was written before a meeting, and sums are exact."""
+"""Laws of backends/comm/shared_memory.py and shared_memory_allreduce.py: all ranks, here threads, see what
+was written before a meeting, and sums are exact.
+"""
 
 from itertools import permutations
 

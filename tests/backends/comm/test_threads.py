@@ -1,4 +1,6 @@
-"""Thread ranks: messages arrive whole, in order, and as copies; nothing is lost, nothing hangs."""
+"""Laws of backends/comm/threads.py and mailboxes.py: messages arrive whole, in order, and as copies;
+nothing is lost, nothing hangs.
+"""
 
 import threading
 import time

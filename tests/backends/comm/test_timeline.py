@@ -1,4 +1,6 @@
-"""The drawings of a trace: text to the letter, JSON by the format's rules, a picture that is one."""
+"""Laws of backends/comm/timeline.py and chrome.py: the drawings of a trace are text to the letter, JSON by
+the format's rules, and a picture that is one.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Tracing changes no result, and what it counts and times is what happened; each law catches its bug."""
+"""Laws of backends/comm/trace.py: tracing changes no result, and what it counts and times is what
+happened; each law catches its bug.
+"""
 
 import numpy as np
 import pytest

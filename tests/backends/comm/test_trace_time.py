@@ -1,4 +1,6 @@
-"""A trace's times: what was hidden and what exposed, unfinished and failed spans, and clocks that differ."""
+"""Laws of backends/comm/trace.py and spans.py: what was hidden and what exposed, unfinished and failed
+spans, and clocks that differ.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""The virtual cluster keeps the model's time exactly, and the same time every time."""
+"""Laws of backends/comm/virtual.py: the virtual cluster keeps the model's time exactly, and
+the same time every time.
+"""
 
 from itertools import product
 

@@ -1,4 +1,6 @@
-"""Messages between processes: arrays arrive as they were, and what is no array is refused, whatever it is."""
+"""Laws of backends/comm/wire.py: arrays arrive as they were, and what is no array is
+refused, whatever it is.
+"""
 
 import pickle
 import tracemalloc

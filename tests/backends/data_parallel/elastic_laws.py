@@ -1,4 +1,5 @@
-"""Laws of strategies whose ranks die and join while they train; each takes the strategy under test.
+"""Laws of backends/data_parallel/elastic.py and backends/comm/recoverable_threads.py: ranks die and join
+while they train; each law takes the strategy under test.
 
 A run is drawn: which rank dies before which of its communications, and how many ranks should train in which
 step. The oracles are the serial run, exact counts of samples, and ``DataParallel`` on the ranks of each step.

@@ -1,4 +1,6 @@
-"""Averaged models: what averaging equals, and what it costs, on every rank and for any shares."""
+"""Laws of backends/data_parallel/averaging.py: what averaging equals, and what it costs, on
+every rank and for any shares.
+"""
 
 import math
 from copy import deepcopy

@@ -1,4 +1,6 @@
-"""Backup workers: every update is the serial one on its contributors' samples, however late others are."""
+"""Laws of backends/data_parallel/backup_workers.py: every update is the serial one on its contributors'
+samples, however late others are.
+"""
 
 import hypothesis.strategies as st
 import numpy as np

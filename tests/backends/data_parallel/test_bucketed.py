@@ -1,4 +1,6 @@
-"""Buckets change when gradients travel, and nothing else: each is the serial run's, on every rank."""
+"""Laws of backends/data_parallel/bucketed.py and flat.py: buckets change when gradients travel, and
+nothing else; each is the serial run's, on every rank.
+"""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,6 @@
-"""On the virtual clock a step in buckets takes what the model of the lecture says, to the bit."""
+"""Laws of backends/data_parallel/bucketed.py: on the virtual clock a step in buckets takes what the model
+of the lecture says, to the bit.
+"""
 
 import numpy as np
 import pytest

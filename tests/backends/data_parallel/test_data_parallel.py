@@ -1,4 +1,6 @@
-"""Data parallelism trains like one machine: every gradient, on every rank, for any number of samples."""
+"""Laws of backends/data_parallel/data_parallel.py: ranks train like one machine, by every gradient, on
+every rank, for any number of samples.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""DiLoCo: local SGD with an outer optimizer, on every rank; its limits are exact."""
+"""Laws of backends/data_parallel/averaging.py: DiLoCo is local SGD with an outer optimizer, on
+every rank; its limits are exact.
+"""
 
 import hypothesis.strategies as st
 import numpy as np

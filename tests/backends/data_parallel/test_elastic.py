@@ -1,4 +1,6 @@
-"""Elastic data parallelism: whoever dies and joins, and whenever, it trains like the serial machine."""
+"""Laws of backends/data_parallel/elastic.py, state_transfer.py and backends/comm/recoverable.py: whoever
+dies and joins, and whenever, the ranks train like the serial machine.
+"""
 
 from functools import partial
 

@@ -1,4 +1,6 @@
-"""Elastic averaging: what the exchange conserves, and the loop of the paper, on every rank."""
+"""Laws of backends/data_parallel/averaging.py: what the exchange of elastic averaging conserves, and the
+loop of the paper, on every rank.
+"""
 
 import hypothesis.strategies as st
 import numpy as np

@@ -1,4 +1,6 @@
-"""What large batches need, LARS, clipping and a corrected momentum, works on ranks as on one machine."""
+"""Laws of backends/data_parallel/synchronous.py and data_parallel.py: what large batches need, LARS,
+clipping and a corrected momentum, works on ranks as on one machine.
+"""
 
 import numpy as np
 import pytest

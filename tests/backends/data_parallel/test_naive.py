@@ -1,4 +1,4 @@
-"""The slide's data parallelism trains like one machine."""
+"""Laws of backends/data_parallel/naive.py: the slide's data parallelism trains like one machine."""
 
 import inspect
 from typing import Any, cast

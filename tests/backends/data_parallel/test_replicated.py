@@ -1,4 +1,6 @@
-"""The all-reduce of everything: exact limits, accumulation, optimizers, message counts."""
+"""Laws of backends/data_parallel/data_parallel.py and synchronous.py: exact limits, accumulation,
+optimizers and message counts of the all-reduce of everything.
+"""
 
 import numpy as np
 import pytest

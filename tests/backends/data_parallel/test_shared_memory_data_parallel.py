@@ -1,4 +1,6 @@
-"""One copy of the weights in shared memory, updated by all ranks: the same training, to the last bit."""
+"""Laws of backends/data_parallel/shared_memory.py and sharded_optimizer.py: one copy of the weights,
+updated by all ranks, trains the same, to the last bit.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,6 @@
-"""Stragglers: the measured wait is the clock's, and shares in proportion to speed still train like serial."""
+"""Laws of backends/data_parallel/proportional.py: the measured wait is the clock's, and shares in
+proportion to speed still train like serial.
+"""
 
 from fractions import Fraction
 

@@ -1,4 +1,6 @@
-"""In a Slurm job ranks are started by a srun that connects them, else by mpiexec."""
+"""Laws of backends/launch/slurm.py and launch.py: in a Slurm job ranks are started by a srun that
+connects them, else by mpiexec.
+"""
 
 import sys
 

@@ -1,4 +1,5 @@
-"""One pass through a split model is one pass through the serial one, also in the gradient of the input.
+"""Laws of backends/model_parallel/model_parallel.py: one pass through a split model is one pass through
+the serial one, also in the gradient of the input.
 
 Lecture section: model parallelism. Lesson: 11_model_parallel. ``trains_like_serial`` does not check the
 gradient of the images, which only a layer in front of the model would need.

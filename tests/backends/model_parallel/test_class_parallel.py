@@ -1,4 +1,6 @@
-"""Cross-entropy over classes that the ranks share is the dense one, and sends three numbers per sample."""
+"""Laws of backends/model_parallel/class_parallel.py: cross-entropy over classes that the ranks share is
+the dense one, and sends three numbers per sample.
+"""
 
 import numpy as np
 import pytest

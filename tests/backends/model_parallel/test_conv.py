@@ -1,4 +1,6 @@
-"""Convolutions split by filters, channels and groups: each passes and trains like the serial one."""
+"""Laws of backends/model_parallel/conv.py and batch_norm.py: convolutions split by filters, channels and
+groups pass and train like the serial ones.
+"""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""The cost formulas: published numbers, their limits, and what the default plan makes of them."""
+"""Laws of backends/model_parallel/cost.py: published numbers, their limits, and what the default
+plan makes of the cost formulas.
+"""
 
 import math
 

@@ -1,4 +1,6 @@
-"""Neurons split by columns and rows: whatever is split, the net passes and trains like the serial one."""
+"""Laws of backends/model_parallel/linear.py, dropout.py, naive.py, replicated.py, layer.py and
+sharding.py: whatever neurons are split by columns and rows, the net passes and trains like the serial one.
+"""
 
 from itertools import pairwise
 from typing import Any

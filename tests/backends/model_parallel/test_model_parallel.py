@@ -1,4 +1,6 @@
-"""Placing a model: any model whose layers a plan names trains like serial; the default plan moves least."""
+"""Laws of backends/model_parallel/model_parallel.py and plan.py: any model whose layers a plan names
+trains like serial; the default plan moves least.
+"""
 
 import json
 from itertools import product

@@ -1,4 +1,6 @@
-"""Laws of backends/pipeline/gantt.py and trace.py: plan and run are drawn alike, with all bubbles."""
+"""Laws of backends/pipeline/gantt.py and trace.py: plan and run are drawn alike, and all
+bubbles are the plan's.
+"""
 
 from fractions import Fraction
 

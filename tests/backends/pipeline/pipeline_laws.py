@@ -1,4 +1,6 @@
-"""What a pipeline must do, as laws that take it, so that broken ones face the same as ours."""
+"""Laws of backends/pipeline/pipeline.py, engine.py, p2p.py and stages.py: what a pipeline must do, as laws
+that take it, so that broken ones face the same as ours.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What each schedule's time, bubble and memory must be, as laws that take a schedule and its numbers."""
+"""Laws of backends/pipeline/schedule.py, schedules.py and timetable.py: what each schedule's time, bubble
+and memory must be, as laws that take a schedule and its numbers.
+"""
 
 from collections import Counter
 from collections.abc import Callable

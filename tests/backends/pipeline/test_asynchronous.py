@@ -1,4 +1,6 @@
-"""Pipelines without a flush equal serial loops with older weights, bit for bit; without a stash none."""
+"""Laws of backends/pipeline/asynchronous.py: pipelines without a flush equal serial loops with older
+weights, bit for bit; without a stash none.
+"""
 
 from itertools import product
 

@@ -1,4 +1,6 @@
-"""Pipelines without a flush in which one thing is wrong: the comparison with the serial loop finds each."""
+"""Laws of backends/pipeline/asynchronous.py and weight_stash.py: the comparison with the serial loop finds
+each thing that is wrong in a pipeline without a flush.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Broken pictures of pipelines: each is caught by a law that the real ones keep."""
+"""Laws of backends/pipeline/gantt.py and trace.py: each broken picture of a pipeline is caught by
+a law that the real ones keep.
+"""
 
 import inspect
 

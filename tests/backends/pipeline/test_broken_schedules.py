@@ -1,4 +1,6 @@
-"""Bugs in the orders of schedules: each turns the law red that is there for it."""
+"""Laws of backends/pipeline/schedules.py: each bug in the order of a schedule turns the law
+red that is there for it.
+"""
 
 import pytest
 

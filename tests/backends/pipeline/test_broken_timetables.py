@@ -1,4 +1,6 @@
-"""Broken timetables, each refused by the name of the rank and the instruction that are wrong."""
+"""Laws of backends/pipeline/validator.py: broken timetables, each refused by the name of the rank and
+the instruction that are wrong.
+"""
 
 import pytest
 

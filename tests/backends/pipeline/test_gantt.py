@@ -1,4 +1,6 @@
-"""Plan and run are drawn alike: text to the letter, boxes for instructions, the bubble that was simulated."""
+"""Laws of backends/pipeline/gantt.py and trace.py: plan and run are drawn alike, as text to the letter,
+with boxes for instructions and the simulated bubble.
+"""
 
 from collections import Counter
 from fractions import Fraction

@@ -1,4 +1,6 @@
-"""Layers on consecutive ranks train like serial; b d_i numbers cross a boundary each way."""
+"""Laws of backends/pipeline/layer_wise.py and backends/placement.py: layers on consecutive ranks train
+like serial; b d_i numbers cross a boundary each way.
+"""
 
 from itertools import combinations, pairwise
 

@@ -1,4 +1,6 @@
-"""A pipeline trains like one machine that takes the same micro-batches, whatever the schedule."""
+"""Laws of backends/pipeline/pipeline.py, engine.py and stages.py: a pipeline trains like one machine that
+takes the same micro-batches, whatever the schedule.
+"""
 
 import weakref
 from itertools import product

@@ -1,4 +1,6 @@
-"""Seeded bugs in the pipeline's engine: with most of them accuracy rises; a law must refuse every one."""
+"""Laws of backends/pipeline/engine.py and p2p.py: a law refuses every seeded bug of the engine, though
+with most of them accuracy rises.
+"""
 
 from functools import partial
 

@@ -1,4 +1,6 @@
-"""What a pipeline sends, holds and takes are the closed forms, and the plan that is simulated."""
+"""Laws of backends/pipeline/engine.py and simulation.py: what a pipeline sends, holds and takes are the
+closed forms, and the plan that is simulated.
+"""
 
 import tracemalloc
 from functools import partial

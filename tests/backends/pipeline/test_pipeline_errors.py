@@ -1,4 +1,6 @@
-"""What a beginner gets wrong with a pipeline is told, and a rank that fails leaves nobody waiting."""
+"""Laws of backends/pipeline/pipeline.py, stages.py and layer_wise.py: what a beginner gets wrong with a
+pipeline is told, and a rank that fails leaves nobody waiting.
+"""
 
 import re
 from typing import Any

@@ -1,4 +1,6 @@
-"""Pipelines in stacks: data by stages by neurons train like serial, under every schedule."""
+"""Laws of backends/pipeline/pipeline.py and backends/stack.py: stacks of data by stages by neurons train
+like serial, under every schedule.
+"""
 
 from functools import partial
 from itertools import product

@@ -1,4 +1,6 @@
-"""A run that kept to its plan is found to have done so, and a trace's file holds the trace."""
+"""Laws of backends/pipeline/trace.py: a run that kept to its plan is found to have done so,
+and a trace's file holds the trace.
+"""
 
 import json
 from fractions import Fraction

@@ -1,4 +1,6 @@
-"""A schedule in a file: every timetable of ours survives the way there and back, and a command runs it."""
+"""Laws of backends/pipeline/schedule_file.py: every timetable of ours survives the way there
+and back, and a command runs it.
+"""
 
 import json
 

@@ -1,4 +1,7 @@
-"""Every schedule takes the time, leaves the bubble and holds the micro-batches that its formula says."""
+"""Laws of backends/pipeline/unidirectional.py, bidirectional.py, v_shaped.py,
+zero_bubble.py and schedules.py: every schedule takes the time, leaves the bubble and holds
+the micro-batches that its formula says.
+"""
 
 from fractions import Fraction
 from itertools import pairwise

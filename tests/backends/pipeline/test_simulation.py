@@ -1,4 +1,6 @@
-"""Instructions start when their rank, their input and the message are there, and not later."""
+"""Laws of backends/pipeline/simulation.py: instructions start when their rank, their input and the
+message are there, and not later.
+"""
 
 import pytest
 from hypothesis import given

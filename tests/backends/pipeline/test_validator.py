@@ -1,4 +1,6 @@
-"""The validator accepts our schedules, refuses broken ones by name, and agrees with brute force."""
+"""Laws of backends/pipeline/validator.py: the validator accepts our schedules, refuses broken ones by
+name, and agrees with brute force.
+"""
 
 import inspect
 import re

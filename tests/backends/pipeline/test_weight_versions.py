@@ -1,4 +1,5 @@
-"""What staleness costs on MNIST: serial < 2BW < stashing < vertical sync, and without a stash it diverges.
+"""Laws of backends/pipeline/asynchronous.py and weight_stash.py: staleness costs on MNIST that serial <
+2BW < stashing < vertical sync; without a stash it diverges.
 
 The orders of ``benchmarks/pipeline_versions.py``, with a part of the images. All but the last are trained
 by the serial loops that the pipelines equal bit for bit.

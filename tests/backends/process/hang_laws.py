@@ -1,4 +1,6 @@
-"""A job that hangs names the rank that stopped first, what every rank waits for, and every stack."""
+"""Laws of backends/process/hang_report.py: a job that hangs names the rank that stopped first, what every
+rank waits for, and every stack.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Where no rank goes on: who stopped first, who waits for whom, and the stacks of all ranks."""
+"""Laws of backends/process/hang_report.py and rank.py: where no rank goes on, it names who stopped first,
+who waits for whom, and the stacks of all ranks.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,6 @@
-"""A process trains only in a world that MPI, its launcher and what was asked for agree upon."""
+"""Laws of backends/process/launcher.py, cores.py and backends/launch/launch.py: a process trains only in a
+world that MPI, its launcher and what was asked for agree upon.
+"""
 
 import os
 from contextlib import contextmanager

@@ -1,4 +1,6 @@
-"""Scripts that one process does alone: the other ranks end at once, having told MPICH's mpiexec."""
+"""Laws of backends/process/launcher.py: of a script that one process does alone the other ranks end at
+once, having told MPICH's mpiexec.
+"""
 
 import select
 import socket

@@ -1,4 +1,6 @@
-"""Layers that behave differently in training and in eval mode: batch normalisation and dropout."""
+"""Laws of minigrad/nn/norm.py, dropout.py, minigrad/ops/batch_norm.py and dropout.py: training and eval
+mode of batch normalisation and dropout.
+"""
 
 import warnings
 from unittest.mock import patch

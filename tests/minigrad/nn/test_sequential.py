@@ -1,4 +1,6 @@
-"""A Sequential applies its layers as they are written, whatever they are; a net may pool before its ReLU."""
+"""Laws of minigrad/nn/conv.py, pool.py, activation.py and linear.py: a Sequential applies its layers as
+they are written, whatever they are; a net may pool before its ReLU.
+"""
 
 from contextlib import nullcontext
 from unittest.mock import patch

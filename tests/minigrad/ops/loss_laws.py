@@ -1,4 +1,6 @@
-"""What losses with settings are, as in PyTorch, written out for one row or pixel after the other."""
+"""Laws of minigrad/ops/loss.py and regression_loss.py: what losses with settings are, as in PyTorch,
+written out for one row or pixel after the other.
+"""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""Laws that hold for every op: the contract of pullbacks, dtypes, memory layouts, and both forms of ``op``.
+"""Laws of minigrad/op.py, pullback.py and minigrad/ops/: every op keeps the contract of pullbacks, dtypes
+and memory layouts, in both forms of ``op``.
 
 A law takes the op and its inputs, and returns nothing or raises AssertionError. The seeded bugs use the same
 laws. That gradients are right is a law of ``minigrad.testing``.

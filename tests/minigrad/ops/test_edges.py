@@ -1,4 +1,6 @@
-"""Conventions at kinks and ties, and arrays without elements."""
+"""Laws of minigrad/ops/: laws of minigrad/ops/: conventions at kinks and ties, and arrays
+without elements.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Large offsets, long tails, infinities, NaN and ties: nothing is lost that the dtype can hold."""
+"""Laws of minigrad/ops/softmax.py, loss.py, reduce.py and elementwise.py: of large offsets, long tails,
+infinities, NaN and ties nothing is lost that the dtype can hold.
+"""
 
 from functools import partial
 

@@ -1,4 +1,6 @@
-"""Images stay channels-last in memory, forward and backward, through every op that takes images."""
+"""Laws of minigrad/memory_order.py and minigrad/ops/: laws of minigrad/memory_order.py and minigrad/ops/:
+images stay channels-last in memory, forward and backward, through every op that takes images.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Losses with settings are those of the book, element by element."""
+"""Laws of minigrad/ops/loss.py, labels.py and reduction.py: losses with settings are those
+of the book, element by element.
+"""
 
 from functools import partial
 

@@ -1,4 +1,6 @@
-"""What ops take: tensors in lists, integers of every kind as settings and as values, axes by any name."""
+"""Laws of minigrad/op.py and minigrad/ops/axes.py: ops take tensors in lists, integers of every kind as
+settings and as values, axes by any name.
+"""
 
 import hypothesis.strategies as st
 import numpy as np

@@ -1,4 +1,4 @@
-"""Every op's gradient is the central difference."""
+"""Laws of minigrad/ops/: laws of minigrad/ops/: every op's gradient is the central difference."""
 
 import hypothesis.strategies as st
 import pytest

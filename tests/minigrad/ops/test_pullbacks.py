@@ -1,4 +1,6 @@
-"""The contract of pullbacks: private results, nothing written, nothing remembered."""
+"""Laws of minigrad/pullback.py and minigrad/ops/: results of pullbacks are private, nothing
+is written, nothing remembered.
+"""
 
 import hypothesis.strategies as st
 import pytest

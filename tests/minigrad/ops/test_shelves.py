@@ -1,4 +1,6 @@
-"""Laws of minigrad/ops on two shelves: the readable one is read alone, and computes all ops alone."""
+"""Laws of minigrad/faster.py and minigrad/ops/fast/: the readable shelf is read alone, and
+computes all ops alone.
+"""
 
 import ast
 import os

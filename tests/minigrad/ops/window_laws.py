@@ -1,4 +1,6 @@
-"""Laws of windows and of what makes images larger: each op is its definition, pixel by pixel."""
+"""Laws of minigrad/ops/pool.py, adaptive_pool.py, conv_transpose.py and interpolate.py: each op of windows
+is its definition, pixel by pixel.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The all-reduce player shows what our code did: its messages, the closed forms, and what a loss leads to."""
+"""Laws of lessons/minigrad_course/explorables/allreduce_record.py: the all-reduce player shows what our
+code did, its messages, the closed forms, and what a loss leads to.
+"""
 
 import pytest
 from minigrad_course.explorables.allreduce_record import FORMULAS, SIZES, allreduce_data, recorded, value

@@ -1,4 +1,6 @@
-"""Where the bytes go: JavaScript computes what Python does, from formulas and tapes that real runs have."""
+"""Laws of lessons/minigrad_course/explorables/byte_table.py and bytes.mjs: JavaScript computes where the
+bytes go as Python does, from formulas and tapes that real runs have.
+"""
 
 import random
 

@@ -1,4 +1,6 @@
-"""The command that the workshop copies: it writes the schedule, and runs it on ranks, as it is pasted."""
+"""Laws of lessons/minigrad_course/explorables/schedule_tables.py: the command that the workshop copies
+writes the schedule, and runs it on ranks, as it is pasted.
+"""
 
 import json
 import shutil

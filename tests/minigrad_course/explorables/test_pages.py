@@ -1,4 +1,6 @@
-"""The finished pages, and what they do in Chromium, where there are Chromium and Playwright."""
+"""Laws of lessons/minigrad_course/explorables/pages.py: the finished pages, and what they do in Chromium,
+where there are Chromium and Playwright.
+"""
 
 import json
 import re

@@ -1,4 +1,5 @@
-"""The simulation and the validator of the workshop's page equal those of backends/pipeline, under Node.
+"""Laws of lessons/minigrad_course/explorables/simulation.mjs and timetable.mjs: the simulation and the
+validator of the workshop's page equal those of backends/pipeline, under Node.
 
 MINIGRAD_DRAWN=10000 pytest tests/minigrad_course/explorables/test_simulation.py
 """

@@ -1,4 +1,6 @@
-"""The search for a counter-example, and the reading of a submission; and copies of both with a bug each."""
+"""Laws of lessons/minigrad_course/grading/counterexample.py: the search for a counter-example, and the
+reading of a submission; and copies of both with a bug each.
+"""
 
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,4 +1,6 @@
-"""A course file sets points and seeds; a key or a value that means nothing is refused in one line."""
+"""Laws of lessons/minigrad_course/grading/course.py: a course file sets points and seeds; a key or a value
+that means nothing is refused in one line.
+"""
 
 import json
 

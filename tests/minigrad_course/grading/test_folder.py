@@ -1,4 +1,6 @@
-"""A folder of submissions: a line for each whatever the others do, and the task that most of them failed."""
+"""Laws of lessons/minigrad_course/grading/folder.py: a folder of submissions has a line for each whatever
+the others do, and the task that most of them failed.
+"""
 
 import csv
 import io

@@ -1,4 +1,6 @@
-"""A whole grading: points, seeds, reports in every format, and what the command says to mistakes."""
+"""Laws of lessons/minigrad_course/grading/grade.py and reports.py: points, seeds, reports in every format,
+and what the command says to mistakes.
+"""
 
 import io
 import json

@@ -1,4 +1,7 @@
-"""What a submission breaks costs its own points; all else is graded, and so is the next file."""
+"""Laws of lessons/minigrad_course/grading/grade.py, restricted_comm.py and
+lessons/minigrad_course/grading/worker/worker.py: what a submission breaks costs its own points; all else
+is graded, and so is the next file.
+"""
 
 import os
 import tempfile

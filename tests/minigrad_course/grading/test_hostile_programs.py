@@ -1,4 +1,7 @@
-"""Whatever a program does in a worker's process, it gains no point, and finds no answer there."""
+"""Laws of lessons/minigrad_course/grading/submission.py,
+lessons/minigrad_course/grading/worker/worker.py and sandbox.py: whatever a program does in a worker's
+process, it gains no point, and finds no answer there.
+"""
 
 from contextlib import suppress
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The verdict is made where the submission is not: its process holds nothing of what is right."""
+"""Laws of lessons/minigrad_course/grading/judge.py: the verdict is made where the submission is not; its
+process holds nothing of what is right.
+"""
 
 import re
 

@@ -1,4 +1,7 @@
-"""An assignment of one's own: the template grades at once, and a grading that is wrong is noticed."""
+"""Laws of lessons/minigrad_course/grading/own_assignment.py, assignment.py and
+lessons/minigrad_course/classroom.py: of an assignment of one's own the template grades at once, and a
+grading that is wrong is noticed.
+"""
 
 from unittest.mock import patch
 

@@ -1,4 +1,6 @@
-"""Partial credit: a failed task earns the best of its parts, and a part's supplied functions cost nothing."""
+"""Laws of lessons/minigrad_course/grading/grade.py and judge.py: a failed task earns the best of its
+parts, and a part's supplied functions cost nothing.
+"""
 
 import time
 from dataclasses import replace

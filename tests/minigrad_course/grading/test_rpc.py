@@ -1,4 +1,7 @@
-"""What crosses between the judge and a submission's process arrives as it was; nothing else gets through."""
+"""Laws of lessons/minigrad_course/grading/worker/messages.py, rpc.py, restricted_object.py,
+shared_arrays.py, lessons/minigrad_course/grading/worker_output.py and submission.py: what crosses between
+the judge and a submission's process arrives as it was; nothing else gets through.
+"""
 
 import io
 import math

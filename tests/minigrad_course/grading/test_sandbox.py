@@ -1,4 +1,7 @@
-"""What holds around the process of a submission, each protection by itself."""
+"""Laws of lessons/minigrad_course/grading/sandbox.py and
+lessons/minigrad_course/grading/worker/sandbox.py: what holds around the process of a
+submission, each protection by itself.
+"""
 
 import json
 import subprocess

@@ -1,4 +1,6 @@
-"""What a starter imports of the library is there for a submission, and nothing else of it."""
+"""Laws of lessons/minigrad_course/grading/starter_imports.py: what a starter imports of the library is
+there for a submission, and nothing else of it.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""What a submission may say: nothing dangerous is reached by it, and who does as asked is not refused."""
+"""Laws of lessons/minigrad_course/grading/static_check.py: nothing dangerous is reached by what a
+submission may say, and who does as asked is not refused.
+"""
 
 import builtins
 import collections

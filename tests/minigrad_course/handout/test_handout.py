@@ -1,4 +1,6 @@
-"""A handout holds no answer, which its text tells and not its names; it runs, and has all that it imports."""
+"""Laws of lessons/minigrad_course/handout.py and sealed_source.py: a handout holds no answer, which its
+text tells and not its names; it runs, and has all that it imports.
+"""
 
 import ast
 import inspect

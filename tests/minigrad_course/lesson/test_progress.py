@@ -1,4 +1,6 @@
-"""What was done is kept in the folder of the work, and each command leads to the next one."""
+"""Laws of lessons/minigrad_course/progress.py and commands.py: what was done is kept in the folder of the
+work, and each command leads to the next one.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Every question can be answered, the untouched file answers none, and a prediction comes first."""
+"""Laws of lessons/minigrad_course/questions.py: every question can be answered, the untouched file answers
+none, and a prediction comes first.
+"""
 
 import os
 from pathlib import Path

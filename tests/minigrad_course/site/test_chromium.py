@@ -1,4 +1,5 @@
-"""Chromium visits every page of a small site, and of a whole one where MINIGRAD_SITE names its folder.
+"""Laws of lessons/minigrad_course/site/build.py and template.py: Chromium visits every page of a small
+site, and of a whole one where MINIGRAD_SITE names its folder.
 
     minigrad site build runs/site
     MINIGRAD_SITE=runs/site pytest -n 0 -q tests/minigrad_course/site/test_chromium.py

@@ -1,4 +1,6 @@
-"""What a lesson printed, and what laws say of seeded bugs, is recorded once, and only where it is right."""
+"""Laws of lessons/minigrad_course/site/recording.py and seeded_bugs.py: what a lesson printed, and what
+laws say of seeded bugs, is recorded once, and only where it is right.
+"""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What holds of every storm, whatever its seed."""
+"""Laws of backends/storm/storm.py: what holds of every storm, whatever its seed."""
 
 from __future__ import annotations
 

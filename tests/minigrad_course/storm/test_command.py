@@ -1,4 +1,7 @@
-"""``minigrad storm``: its table, its picture, its statuses, and the report of a storm that fails."""
+"""Laws of backends/storm/storm.py, picture.py, event.py, backends/cli/storm_view.py and
+backends/cli/commands/storm.py: the table of ``minigrad storm``, its picture, its statuses, and
+the report of a storm that fails.
+"""
 
 import pytest
 from minigrad_course.storm.fault import Fault

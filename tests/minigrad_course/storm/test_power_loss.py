@@ -1,4 +1,6 @@
-"""One state that a loss of power leaves is one of all that it may leave."""
+"""Laws of backends/storm/host_disk.py: one state that a loss of power leaves is one of all
+that it may leave.
+"""
 
 from random import Random
 

@@ -1,4 +1,5 @@
-"""Laws of the collectives that a transport may have of its own, as programs that each rank runs.
+"""Laws of backends/comm/collectives/__init__.py: what a transport's own collectives must do,
+as programs that each rank runs.
 
 Every rank knows what every other one contributes: the oracle is the definition of the collective.
 """

@@ -1,4 +1,7 @@
-"""Collectives: exact on small integers for up to 17 ranks and any size; the same bits on every rank."""
+"""Laws of backends/comm/collectives/doubling.py, halving.py, hierarchical.py, naive.py, pairwise.py,
+ring.py, tree.py and blocks.py: sums are exact on small integers for up to 17 ranks and any size, and
+have the same bits on every rank.
+"""
 
 from functools import partial, reduce
 from importlib.metadata import EntryPoint, EntryPoints

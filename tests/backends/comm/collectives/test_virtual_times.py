@@ -1,4 +1,6 @@
-"""On uniform links a collective takes exactly the time of its formula, and they cross where formulas do."""
+"""Laws of backends/comm/virtual.py and backends/comm/collectives/costs.py: on uniform links a collective
+takes exactly the time of its formula, and they cross where formulas do.
+"""
 
 import math
 

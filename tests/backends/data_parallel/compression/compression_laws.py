@@ -1,4 +1,6 @@
-"""What compressed data parallelism is compared with, and the laws that take the strategy under test."""
+"""Laws of backends/data_parallel/compression/compressed.py and compressor.py: what compressed data
+parallelism is compared with; each law takes the strategy under test.
+"""
 
 from __future__ import annotations
 

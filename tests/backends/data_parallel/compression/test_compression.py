@@ -1,4 +1,6 @@
-"""Compressed data parallelism: where nothing is lost, the textbook's loop, conservation, bytes, errors."""
+"""Laws of backends/data_parallel/compression/compressed.py and compressor.py: where nothing is lost, the
+textbook's loop, conservation, bytes, errors.
+"""
 
 import json
 from typing import Any

@@ -1,4 +1,6 @@
-"""Compressors with one line changed, each caught by the law of what it breaks."""
+"""Laws of backends/data_parallel/compression/dgc.py, low_rank.py, quantization.py and sparsification.py:
+compressors with one line changed, each caught by the law of what it breaks.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Each family of compressors by itself: what it keeps, how far it may be off, on average and at most."""
+"""Laws of backends/data_parallel/compression/bit_packing.py, dgc.py, low_rank.py, quantization.py and
+sparsification.py: what each family of compressors keeps, how far it may be off, on average and at most.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Laws of backends/data_parallel/flat.py and parameter_server/consistency.py: even shards, bounded leads."""
+"""Laws of backends/data_parallel/flat.py and backends/data_parallel/parameter_server/consistency.py:
+shards are even, and a worker leads by its bound at most.
+"""
 
 import numpy as np
 

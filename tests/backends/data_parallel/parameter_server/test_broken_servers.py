@@ -1,4 +1,6 @@
-"""Servers with one thing wrong each: the laws catch all of them."""
+"""Laws of backends/data_parallel/parameter_server/server.py, consistency.py and parameter_server.py: the
+laws catch every server with one thing wrong.
+"""
 
 import hypothesis.strategies as st
 import pytest

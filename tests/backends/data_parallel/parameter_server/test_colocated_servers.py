@@ -1,4 +1,6 @@
-"""Servers beside workers: the training of servers apart, and a share of its bytes that stays on a machine."""
+"""Laws of backends/data_parallel/parameter_server/parameter_server.py: servers beside workers train as
+servers apart, and a share of the bytes stays on a machine.
+"""
 
 import hypothesis.strategies as st
 import pytest

@@ -1,4 +1,6 @@
-"""Parameter servers: equal to one machine in the exact limits, to a list of events always; bytes and time."""
+"""Laws of backends/data_parallel/parameter_server/parameter_server.py, server.py and consistency.py: equal
+to one machine in the exact limits, to a list of events always; bytes and time.
+"""
 
 from collections import Counter
 

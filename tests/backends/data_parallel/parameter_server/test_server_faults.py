@@ -1,4 +1,6 @@
-"""Workers and servers that fail: who leaves is told of and the others go on, or all end with one error."""
+"""Laws of backends/data_parallel/parameter_server/server.py and backends/comm/failure_detector.py: of a
+worker or server that fails the others are told and go on, or all end with one error.
+"""
 
 import signal
 import subprocess

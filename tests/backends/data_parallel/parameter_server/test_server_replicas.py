@@ -1,4 +1,6 @@
-"""Asynchronous replicas of several ranks: to the servers each is one worker, and its parts stay together."""
+"""Laws of backends/data_parallel/parameter_server/parameter_server.py: to the servers a replica of several
+ranks is one worker, and its parts stay together.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Laws of backends/data_parallel/zero/sharded.py and gathered_weights.py: it trains like serial."""
+"""Laws of backends/data_parallel/zero/sharded.py and gathered_weights.py: what is sharded trains like
+serial; each law takes the strategy under test.
+"""
 
 from collections.abc import Callable
 from typing import Any

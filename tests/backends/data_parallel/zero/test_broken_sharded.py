@@ -1,4 +1,6 @@
-"""Seeded bugs in sharded training: with each of them accuracy rises; the law must refuse every one."""
+"""Laws of backends/data_parallel/zero/sharded.py and gathered_weights.py: the law refuses every seeded
+bug, though with each of them accuracy rises.
+"""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""What travels when state is sharded: messages and bytes are the closed form; overlap hides their time."""
+"""Laws of backends/data_parallel/zero/sharded.py and flat_parameter.py: messages and bytes of sharded
+state are the closed form; overlap hides their time.
+"""
 
 from itertools import pairwise
 

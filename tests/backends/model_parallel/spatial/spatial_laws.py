@@ -1,4 +1,6 @@
-"""Nets with windows of any size, and what holds for each of them when its images are split."""
+"""Laws of backends/model_parallel/spatial/layers.py and tiled_features.py: nets with windows of any size,
+and what holds for each of them when its images are split.
+"""
 
 from copy import deepcopy
 from typing import Any

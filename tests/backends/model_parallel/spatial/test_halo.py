@@ -1,4 +1,6 @@
-"""Halos: the rows a window needs are the ones it touches, whoever has them brings them, gradients go back."""
+"""Laws of backends/model_parallel/spatial/halo.py and receptive_field.py: the rows a window needs are the
+ones it touches, whoever has them brings them, gradients go back.
+"""
 
 from functools import partial
 from itertools import pairwise

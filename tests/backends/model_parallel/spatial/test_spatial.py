@@ -1,4 +1,6 @@
-"""Images split by rows and tiles: whatever windows, sizes and ranks, the net trains like the serial one."""
+"""Laws of backends/model_parallel/spatial/layers.py and tiled_features.py: whatever windows, sizes and
+ranks, a net whose images are split trains like the serial one.
+"""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""Bugs in the splitting of images: each turns the laws red."""
+"""Laws of backends/model_parallel/spatial/halo.py, receptive_field.py and layers.py: each bug in the
+splitting of images turns the laws red.
+"""
 
 import threading
 

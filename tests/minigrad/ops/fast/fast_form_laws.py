@@ -1,4 +1,6 @@
-"""The fast forms of ops are their readable ones: drawn shapes, both dtypes, edges."""
+"""Laws of minigrad/ops/fast/exponential.py, normal_distribution.py and minigrad/faster.py: the fast forms
+of ops are their readable ones, for drawn shapes, both dtypes, and edges.
+"""
 
 from __future__ import annotations
 

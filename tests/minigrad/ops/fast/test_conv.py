@@ -1,4 +1,7 @@
-"""Every fast form of convolution is the readable one, forward and backward."""
+"""Laws of minigrad/ops/fast/conv.py, depthwise.py, dilation.py, groups.py, im2col.py, im2col_kernels.py,
+images.py, kernel_rows.py, phases.py, winograd.py and winograd_rows.py: every fast form of convolution is
+the readable one, forward and backward.
+"""
 
 from functools import partial
 from typing import Any, NamedTuple

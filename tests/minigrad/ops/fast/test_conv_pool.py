@@ -1,4 +1,6 @@
-"""Convolution, pooling and ReLU in one pass are the ops one by one, forward and backward."""
+"""Laws of minigrad/ops/conv_pool.py and minigrad/ops/fast/conv_pool.py: convolution, pooling and ReLU in
+one pass are the ops one by one, forward and backward.
+"""
 
 from unittest.mock import patch
 

@@ -1,4 +1,6 @@
-"""The fast forms of max pooling are the readable one, forward and backward."""
+"""Laws of minigrad/ops/fast/pool.py, window_loops.py and minigrad/ops/taps.py: the fast forms of max
+pooling are the readable one, forward and backward.
+"""
 
 from typing import Any
 
