@@ -16,7 +16,6 @@ MIRRORS = {
     "tests/backends": "backends",
     "tests/minigrad_course": "lessons/minigrad_course",
 }
-ELSEWHERE = {"tests/minigrad_course/storm": "backends/storm"}  # whose laws lie with the lessons'
 TOGETHER = ("tests/mpi", "tests/interrupts", "tests/lessons")  # several parts of the code run there
 PATH = r"[\w/]+(?:\.py|\.mjs|/)"
 TEST_FILES = [path.relative_to(ROOT) for path in sorted((ROOT / "tests").rglob("*.py"))]
@@ -101,7 +100,7 @@ def test_a_file_of_laws_names_what_it_proves():
 
 def test_every_file_of_code_is_named_by_a_file_of_laws():
     for mirror, home in MIRRORS.items():
-        folders = (mirror, "tests/backends", *TOGETHER, *ELSEWHERE)
+        folders = (mirror, "tests/backends", *TOGETHER)
         named = {
             name
             for path in NAMING
@@ -123,7 +122,7 @@ def test_every_file_of_code_is_named_by_a_file_of_laws():
 def test_a_folder_of_tests_is_named_as_a_folder_of_code(mirror):
     folders = {path.parent for path in LAWS if path.is_relative_to(mirror)}
     code = {folder: ROOT / MIRRORS[mirror] / folder.relative_to(mirror) for folder in folders}
-    wrong = sorted(str(f) for f in folders if not code[f].is_dir() and str(f) not in ELSEWHERE)
+    wrong = sorted(str(f) for f in folders if not code[f].is_dir())
     assert wrong == [], f"{MIRRORS[mirror]} has no such folder; move these files to where their code is"
 
 

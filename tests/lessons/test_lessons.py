@@ -1,4 +1,4 @@
-"""Laws of lessons/minigrad_course/style.py: every lesson runs as a plain script, anywhere, in bounded
+"""Laws of lessons/minigrad_course/shared/style.py: every lesson runs as a plain script, anywhere, in bounded
 time, and draws where it says it does.
 """
 

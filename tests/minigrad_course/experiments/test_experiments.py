@@ -1,6 +1,6 @@
-"""Laws of lessons/minigrad_course/experiments/article.py, experiment.py, experiments.py, hosts.py,
-mpi_program.py, slow_link.py, speedup.py, to_target.py and training_run.py: what is mathematics in the
-experiments holds on real MPI processes, and they can fail.
+"""Laws of lessons/minigrad_course/experiments/article.py, command.py, experiment.py, experiments.py,
+hosts.py, mpi_program.py, slow_link.py, speedup.py, to_target.py and training_run.py: what is mathematics in
+the experiments holds on real MPI processes, and they can fail.
 """
 
 import json

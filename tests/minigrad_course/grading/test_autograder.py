@@ -1,6 +1,5 @@
-"""Laws of lessons/minigrad_course/grading/autograder.py, upload.py, wheel.py and
-lessons/minigrad_course/classroom.py: the autograder's zip grades an upload in Gradescope's folders; the
-classroom's files name every task.
+"""Laws of lessons/minigrad_course/classroom/autograder.py, upload.py, wheel.py and command.py: the
+autograder's zip grades an upload in Gradescope's folders; the classroom's files name every task.
 """
 
 import json

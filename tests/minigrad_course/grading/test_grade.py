@@ -1,5 +1,5 @@
-"""Laws of lessons/minigrad_course/grading/grade.py and reports.py: points, seeds, reports in every format,
-and what the command says to mistakes.
+"""Laws of lessons/minigrad_course/grading/grade.py, reports.py and command.py: points, seeds, reports in
+every format, and what the command says to mistakes.
 """
 
 import io

@@ -1,5 +1,5 @@
 """Laws of lessons/minigrad_course/grading/own_assignment.py, assignment.py and
-lessons/minigrad_course/classroom.py: of an assignment of one's own the template grades at once, and a
+lessons/minigrad_course/classroom/command.py: of an assignment of one's own the template grades at once, and a
 grading that is wrong is noticed.
 """
 

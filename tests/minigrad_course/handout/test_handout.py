@@ -1,5 +1,5 @@
-"""Laws of lessons/minigrad_course/handout.py and sealed_source.py: a handout holds no answer, which its
-text tells and not its names; it runs, and has all that it imports.
+"""Laws of lessons/minigrad_course/handout/handout.py, sealed_source.py and command.py: a handout holds no
+answer, which its text tells and not its names; it runs, and has all that it imports.
 """
 
 import ast

@@ -1,5 +1,5 @@
-"""Laws of lessons/minigrad_course/commands.py: ``minigrad lesson --copy DIR`` makes a folder to work in,
-where the commands then use the copy.
+"""Laws of lessons/minigrad_course/lesson/lessons.py: ``minigrad lesson --copy DIR`` makes a folder to work
+in, where the commands then use the copy.
 """
 
 from types import ModuleType

@@ -1,5 +1,6 @@
-"""Laws of lessons/minigrad_course/progress.py and commands.py: what was done is kept in the folder of the
-work, and each command leads to the next one.
+"""Laws of lessons/minigrad_course/lesson/progress.py, command.py and
+lessons/minigrad_course/grading/command.py: what was done is kept in the folder of the work, and each command
+leads to the next one.
 """
 
 import json

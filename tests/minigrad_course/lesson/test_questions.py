@@ -1,5 +1,5 @@
-"""Laws of lessons/minigrad_course/questions.py: every question can be answered, the untouched file answers
-none, and a prediction comes first.
+"""Laws of lessons/minigrad_course/lesson/questions.py: every question can be answered, the untouched file
+answers none, and a prediction comes first.
 """
 
 import os

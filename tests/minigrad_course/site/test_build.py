@@ -1,6 +1,6 @@
-"""Laws of lessons/minigrad_course/site/build.py, lesson_page.py, markdown.py, module_page.py, notebook.py,
-pages.py, single_page.py, template.py and lessons/minigrad_course/repository.py: a page of a small course
-holds what it should, the same bytes twice, and nothing that is private.
+"""Laws of lessons/minigrad_course/site/build.py, command.py, lesson_page.py, markdown.py, module_page.py,
+notebook.py, pages.py, single_page.py, template.py and lessons/minigrad_course/handout/repository.py: a page
+of a small course holds what it should, the same bytes twice, and nothing that is private.
 """
 
 import json

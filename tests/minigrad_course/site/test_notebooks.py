@@ -1,5 +1,6 @@
-"""Laws of lessons/minigrad_course/site/notebook.py, cells.py and lessons/minigrad_course/figure_canvas.py:
-notebooks run where they are opened, without the file of the lesson, and with pictures below the cells.
+"""Laws of lessons/minigrad_course/site/notebook.py, cells.py and
+lessons/minigrad_course/shared/figure_canvas.py: notebooks run where they are opened, without the file of the
+lesson, and with pictures below the cells.
 """
 
 import io

@@ -1,5 +1,5 @@
-"""Laws of backends/storm/unreliable_cluster.py and fault.py: what hosts that stop and links that are cut
-do to a program; all times are those of the simulated clock.
+"""Laws of lessons/minigrad_course/storm/unreliable_cluster.py and fault.py: what hosts that stop and links
+that are cut do to a program; all times are those of the simulated clock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Laws of backends/storm/storm.py: what holds of every storm, whatever its seed."""
+"""Laws of lessons/minigrad_course/storm/storm.py: what holds of every storm, whatever its seed."""
 
 from __future__ import annotations
 

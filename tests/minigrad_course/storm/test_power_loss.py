@@ -1,4 +1,4 @@
-"""Laws of backends/storm/host_disk.py: one state that a loss of power leaves is one of all
+"""Laws of lessons/minigrad_course/storm/host_disk.py: one state that a loss of power leaves is one of all
 that it may leave.
 """
 

@@ -1,4 +1,6 @@
-"""Laws of backends/storm/unreliable_cluster.py and fault.py: hosts stop and links are cut at any time."""
+"""Laws of lessons/minigrad_course/storm/unreliable_cluster.py and fault.py: hosts stop and links are cut at
+any time.
+"""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,5 @@
-"""Laws of lessons/minigrad_course/checkpoint_interval.py, networks.py and timed_layer.py: the published
-formulas and networks that lessons draw are those of their papers.
+"""Laws of lessons/minigrad_course/shared/checkpoint_interval.py, networks.py and timed_layer.py: the
+published formulas and networks that lessons draw are those of their papers.
 """
 
 import math
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from minigrad_course import checkpoint_interval, networks
-from minigrad_course.timed_layer import TimedLayer
+from minigrad_course.shared import checkpoint_interval, networks
+from minigrad_course.shared.timed_layer import TimedLayer
 
 from backends.comm.virtual import VirtualCluster
 from minigrad import Tape, Tensor, nn
