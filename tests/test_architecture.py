@@ -17,7 +17,8 @@ TESTS = sorted(
 )
 ENGINE = [path for path in FILES if path.parts[0] == "minigrad"]
 BACKENDS = [path for path in FILES if path.parts[0] == "backends"]
-LIBRARY = [path for path in FILES if path.parts[0] != "lessons" or "grading" in path.parts]
+ROOMS = {"grading", "classroom", "storm"}  # of the course, under the laws of the library
+LIBRARY = [path for path in FILES if path.parts[0] != "lessons" or ROOMS & {*path.parts}]
 
 
 @cache
@@ -66,7 +67,7 @@ FAMILIES = ("data_parallel", "model_parallel", "pipeline")
 SHARED = ("consistency", "stale_rates", "placement", "partition", "laws")  # what the families share
 ORDER = (
     *("words", "process", "comm", "grid", *SHARED, *FAMILIES),
-    *("stack", "registry", "checkpoint", "launch", "storm", "cli", "entry", "__main__"),
+    *("stack", "registry", "checkpoint", "launch", "cli", "entry", "__main__"),
 )
 
 
@@ -110,7 +111,7 @@ def test_each_part_of_the_backends_imports_earlier_parts_and_no_other_family():
         ("backends/partition.py", "from backends.pipeline import Pipeline", ["pipeline"]),
         ("backends/comm/new.py", "from ..launch.launch import run", ["launch"]),
         ("backends/checkpoint/new.py", "from ..launch import supervise", ["launch"]),
-        ("backends/storm/new.py", "def f():\n    from ..cli.parallel import chosen", ["cli"]),
+        ("backends/launch/new.py", "def f():\n    from ..cli.parallel import chosen", ["cli"]),
         ("backends/pipeline/new.py", "from ..comm import trace\nfrom .engine import Engine", []),
         ("backends/stack.py", "from .pipeline import Pipeline", []),
     ],
@@ -235,14 +236,7 @@ BARE_PARTICIPLES = {
     "seen",
 }
 USES = re.compile(rf"\b({'|'.join(BARE_PARTICIPLES)})\b *([=,:)(\[+|]|in )")
-NAMED = [
-    *FILES,
-    *(
-        path.relative_to(ROOT)
-        for name in ("tests", "benchmarks")
-        for path in sorted((ROOT / name).rglob("*.py"))
-    ),
-]
+NAMED = [*FILES, *TESTS]
 
 
 @pytest.mark.parametrize("folder", sorted({path.parts[0] for path in NAMED}))
@@ -266,6 +260,28 @@ def new_names(code):
             yield node, node.arg
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node, node.name
+
+
+# Rooms: a folder of the course's machinery says what each of its files is for, in the order to read them.
+
+
+def unnamed(room):
+    """The files in a folder with some code that its README does not name."""
+    words = text(room / "README.md")
+    names = [file.name for file in (ROOT / room).glob("*.py") if file.stat().st_size]
+    return [name for name in names if f"`{name}`" not in words]
+
+
+def test_the_readme_of_each_room_of_the_course_names_its_files():
+    rooms = {path.parent for path in FILES if path.parts[1] == "minigrad_course"} - {TEMPLATE}
+    assert len(rooms) > 9 and offenders(unnamed, sorted(rooms)) == {}
+
+
+TEMPLATE = Path("lessons/minigrad_course/grading/template")  # it becomes an assignment, whose README it has
+
+
+def test_the_check_of_rooms_sees_a_file_without_a_name():
+    assert "tasks.py" in unnamed(TEMPLATE)
 
 
 # The index: a strategy's file says which slide it belongs to, and which lesson draws it.
@@ -364,7 +380,7 @@ def module_containers(module):
     for node in module.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None)
-        made = isinstance(value, ast.Call) and getattr(value.func, "id", "") in (
+        made = isinstance(value, ast.Call) and names_of(value.func) in (
             "list",
             "dict",
             "set",
@@ -577,10 +593,7 @@ def array_functions():
             while isinstance(inner, ast.Attribute):
                 names.insert(0, inner.attr)
                 inner = inner.value
-            is_module = isinstance(inner, ast.Call) and getattr(inner.func, "id", "") in (
-                "array_module",
-                "_cupy",
-            )
+            is_module = isinstance(inner, ast.Call) and names_of(inner.func) in ("array_module", "_cupy")
             if names and (is_module or (isinstance(inner, ast.Name) and inner.id == "xp")):
                 functions.setdefault(".".join(names), str(path))
     return functions
@@ -611,15 +624,7 @@ def test_the_check_of_array_functions_sees_one_that_is_not_there():
 # Communicators: one contract, with defaults; nothing looks for abilities of a communicator.
 
 PROBES = {"getattr", "hasattr", "isinstance", "vars"}
-COMM_CLASSES = {
-    "Communicator",
-    "Traced",
-    "ThreadComm",
-    "MPIComm",
-    "VirtualComm",
-    "Wrapper",
-    "Background",
-}
+COMM_CLASSES = {"Communicator", "Traced", "ThreadComm", "MPIComm", "VirtualComm", "Wrapper", "Background"}
 
 
 def is_communicator(node):

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 import typer
-from minigrad_course import commands
+from minigrad_course.experiments.command import after_experiment
 from minigrad_course.experiments.speedup import Speedup
-from minigrad_course.progress import Progress
+from minigrad_course.grading.command import after_assignments
+from minigrad_course.lesson import command as lesson
+from minigrad_course.lesson.progress import Progress
+from minigrad_course.storm.command import after_storm
 
 from backends.cli import main as command_line
-from backends.cli.next_command import after_storm
 from backends.entry import main
 from backends.process import launcher
 
@@ -64,8 +66,8 @@ def printed(tmp_path_factory):
         for name in (*launcher.RANK_VARIABLES, *launcher.SIZE_VARIABLES, launcher.RANKS):
             patched.delenv(name, raising=False)
         patched.setattr("backends.cli.commands.run.run_script", lambda *arguments: 0)
-        patched.setattr(commands, "supervise", lambda *arguments, **settings: 0)
-        patched.setattr("minigrad_course.handout.write_handout", lambda *arguments: 0)
+        patched.setattr(lesson, "supervise", lambda *arguments, **settings: 0)
+        patched.setattr("minigrad_course.handout.command.write_handout", lambda *arguments: 0)
         patched.setattr(Speedup, "start", lambda self: 0)
         patched.setattr("minigrad_course.site.build.build", lambda *arguments: ["index.html"])
         patched.setattr("backends.cli.doctor.examine", lambda: [])
@@ -95,9 +97,9 @@ def test_every_command_is_one_of_these():
 
 def test_a_finished_assignment_and_the_last_experiment_lead_on():
     done = Progress(points={"a1_x": [100, 100], "a2_y": [45, 100]})
-    assert commands.after_assignments(["a1_x", "a2_y"], done).command == "minigrad grade a2"
-    assert commands.after_assignments(["a1_x"], done).command == "minigrad lesson"
-    assert commands.after_experiment("b", ["a", "b"]).command == "minigrad lesson"
+    assert after_assignments(["a1_x", "a2_y"], done).command == "minigrad grade a2"
+    assert after_assignments(["a1_x"], done).command == "minigrad lesson"
+    assert after_experiment("b", ["a", "b"]).command == "minigrad lesson"
 
 
 def test_a_storm_that_was_wrong_leads_to_its_fewest_faults():

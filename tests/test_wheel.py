@@ -11,7 +11,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from minigrad_course.handout import write_handout
+from minigrad_course.handout.handout import write_handout
 
 from tests.minigrad_course.site.links import faults
 from tests.minigrad_course.site.notebook_runs import runs_cell_by_cell
@@ -20,23 +20,26 @@ pytest.importorskip("hatchling", reason="no hatchling 1.27; pip install -e '.[te
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("minigrad", "backends", "lessons")
-TOP = ("README.md", "LICENSE", "CITATION.cff", "pyproject.toml")
+TOP = ("README.md", "LICENSE", "CITATION.cff", "pyproject.toml", "hatch_build.py")
+NEW = "lessons/99_new/lesson.py"  # of a lesson that nothing else names
 NO_SOURCES = ("__pycache__", "runs")
-BUILD = "import sys; from hatchling import build; build.build_wheel(sys.argv[1])"
+BUILD = "import sys; from hatchling import build; getattr(build, sys.argv[1])(sys.argv[2])"
 
 
-def build(folder: Path, old: str = "", new: str = "") -> ZipFile:
-    """The wheel of this tree, built without network; ``old`` in pyproject.toml is replaced by ``new``."""
+def build(folder: Path, old: str = "", new: str = "", more: str = "", how: str = "build_wheel") -> ZipFile:
+    """The wheel of this tree, and of a file ``more``, without network; ``old`` in its settings is ``new``."""
     source = folder / "source"
     source.mkdir()
     for name in TOP:
         shutil.copy(ROOT / name, source)
     for name in PACKAGES:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns(*NO_SOURCES))
-    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert old in settings
-    (source / "pyproject.toml").write_text(settings.replace(old, new), encoding="utf-8")
-    command = [sys.executable, "-c", BUILD, str(folder)]
+    if more:
+        (source / more).parent.mkdir()
+        (source / more).touch()
+    file = next(source / name for name in TOP[3:] if old in (ROOT / name).read_text(encoding="utf-8"))
+    file.write_text(file.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    command = [sys.executable, "-c", BUILD, how, str(folder)]
     done = subprocess.run(command, cwd=source, capture_output=True, encoding="utf-8", timeout=120)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr, done.stderr
@@ -44,14 +47,12 @@ def build(folder: Path, old: str = "", new: str = "") -> ZipFile:
     return ZipFile(wheel)
 
 
-def every_file_is_in(wheel: ZipFile) -> None:
+def every_file_is_in(wheel: ZipFile, *more: str) -> None:
     files = (path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file())
-    expected = {path.relative_to(ROOT) for path in files}
-    expected = {path.as_posix() for path in expected if not any(part in NO_SOURCES for part in path.parts)}
-    expected = {
-        re.sub("^lessons/(?!minigrad_course/)", "minigrad_course/lessons/", path) for path in expected
-    }
-    expected = {path.removeprefix("lessons/") for path in expected}
+    paths = [path.relative_to(ROOT) for path in files]
+    paths = [*more, *(path.as_posix() for path in paths if not {*NO_SOURCES} & {*path.parts})]
+    paths = [re.sub("^lessons/(?!minigrad_course/)", "minigrad_course/lessons/", path) for path in paths]
+    expected = {path.removeprefix("lessons/") for path in paths}
     expected |= {f"minigrad_course/repository/{name}" for name in TOP}
     missing = sorted(expected - set(wheel.namelist()))
     assert not missing, f"not in the wheel: {', '.join(missing)}"
@@ -66,26 +67,27 @@ def test_every_file_of_the_packages_is_in_the_wheel(wheel):
     every_file_is_in(wheel)
 
 
+def test_a_new_lesson_is_in_the_wheel(tmp_path):
+    every_file_is_in(build(tmp_path, more=NEW), NEW)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "missing"),
     [
-        (
-            '"lessons/06_data_parallel" = "minigrad_course/lessons/06_data_parallel"',
-            "",
-            "minigrad_course/lessons/06_data_parallel/",
-        ),
-        (
-            '"lessons/assignments" = "minigrad_course/lessons/assignments"',
-            "",
-            "minigrad_course/lessons/assignments/",
-        ),
+        ("NO_SOURCES = (", 'NO_SOURCES = ("06_data_parallel", ', "minigrad_course/lessons/06_data_parallel/"),
+        ("NO_SOURCES = (", 'NO_SOURCES = ("assignments", ', "minigrad_course/lessons/assignments/"),
         ('"backends", "lessons/minigrad_course"]\n\n', '"backends"]\n\n', "minigrad_course/grading/"),
-        ('"LICENSE" = "minigrad_course/repository/LICENSE"', "", "minigrad_course/repository/LICENSE"),
+        ('"LICENSE", "README.md", ', "", "minigrad_course/repository/LICENSE"),
     ],
 )
 def test_the_law_sees_what_is_left_out(tmp_path, old, new, missing):
     with pytest.raises(AssertionError, match=missing):
         every_file_is_in(build(tmp_path, old, new))
+
+
+def test_an_editable_install_copies_nothing(tmp_path):
+    names = build(tmp_path, how="build_editable").namelist()
+    assert [name for name in names if ".dist-info/" not in name] == ["_minigrad_course.pth"]
 
 
 @pytest.fixture(scope="module")
@@ -107,12 +109,9 @@ def leads_nowhere_that_an_index_lacks(metadata) -> None:
     """A reader of an index of packages has no files of ours: each link and picture has a whole address."""
     text = metadata.get_payload()
     assert text.strip(), "there is no description"
-    targets = re.findall(r"\]\(([^)]+)\)", text) + [url.partition(", ")[2] for url in links_of(metadata)]
+    targets = re.findall(r"\]\(([^)]+)\)", text)
+    targets += [url.partition(", ")[2] for url in metadata.get_all("Project-URL", [])]
     assert not [target for target in targets if not re.match("https?://", target)]
-
-
-def links_of(metadata) -> list[str]:
-    return metadata.get_all("Project-URL", [])
 
 
 def test_no_link_of_the_description_is_dead_on_an_index_of_packages(metadata):

@@ -205,15 +205,6 @@ class RecordedDisk(Disk):
         """The disk when the process was killed after ``length`` operations; power may still fail."""
         return RecordedDisk(copied(self.safe), self.operations[:length])
 
-    def power_loss(self, random: Random) -> RecordedDisk:
-        """One of the states that a loss of power may leave now."""
-        share = random.choice((0.0, 0.5, 1.0))  # of the operations that are not safe, which are kept
-        remaining: list[Operation] = []
-        for place in range(len(self.operations)):
-            whole, *others = after_power_loss(self.operations, place)
-            remaining += random.choice(others) if others and random.random() >= share else whole
-        return RecordedDisk(replayed(self.safe, remaining))
-
     def power_losses(self, length: int | None = None, *, draws: int = 100) -> Iterator[RecordedDisk]:
         """Each state that a loss of power after ``length`` operations may leave, once each."""
         operations = self.operations[:length]

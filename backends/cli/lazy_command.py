@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from functools import cached_property, lru_cache
+from functools import cached_property
+from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from typing import Any
@@ -52,11 +53,13 @@ class LazyCommand(TyperCommand):
         return self.loaded.make_context(*arguments, **settings)
 
 
-@lru_cache(maxsize=1)
 def docstrings(module: str) -> dict[str, str]:
     """The docstrings of a module's functions, by name, from its source; none where that cannot be read."""
+    top, *inner = module.split(".")
     try:
-        spec = find_spec(module)
+        spec = find_spec(top)
+        for name in inner:  # find_spec itself would import the packages around it, and what they import
+            spec = PathFinder.find_spec(name, (spec and spec.submodule_search_locations) or [])
         with open(spec.origin if spec and spec.origin else "", "rb") as file:
             nodes = ast.parse(file.read()).body
     except (ImportError, OSError, SyntaxError, ValueError):  # a package that is gone or has no source

@@ -16,7 +16,7 @@ from ..process.launcher import say
 from .lazy_command import LazyCommand
 from .refusal import in_one_line, is_refusal
 
-OWN = ("train", "prove", "test", "trace", "run", "slurm", "storm", "doctor", "checkpoint")
+OWN = ("train", "prove", "test", "trace", "run", "slurm", "doctor", "checkpoint")
 GROUP = "minigrad.commands"  # entry points by which other packages, such as the lessons, add commands
 
 

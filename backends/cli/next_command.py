@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,13 +43,6 @@ def after_training(
     if backend.size > 1 and backend.traits.equals_serial:
         return NextCommand(f"minigrad prove{arguments(options, flags)}", "are these one machine's gradients?")
     return lesson_of(backend)
-
-
-def after_storm(seed: int, options: Sequence[str], *, safe: bool) -> NextCommand:
-    """The storm after this one; of one that was wrong, its fewest faults. Both have the same ``options``."""
-    words = ["--seed", str(seed + 1)] if safe else ["--seed", str(seed), "--seeds", "1"]
-    purpose = "another job, and other faults" if safe else "the fewest of its faults that do it"
-    return NextCommand(shlex.join(["minigrad", "storm", *words, *options]), purpose)
 
 
 def lesson_of(backend: Strategy) -> NextCommand:

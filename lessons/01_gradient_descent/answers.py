@@ -3,7 +3,7 @@
 from itertools import combinations
 
 import numpy as np
-from minigrad_course.questions import Question
+from minigrad_course.lesson.questions import Question
 
 from minigrad import Tape, Tensor, nn, ops, optim
 from minigrad.data import Batch

@@ -15,7 +15,7 @@ import math
 
 import drawings
 import numpy as np
-from minigrad_course.style import start_lesson
+from minigrad_course.shared.style import start_lesson
 
 from minigrad import Tape, Tensor, mnist, nn, ops, optim
 from minigrad.data import Batch, minibatches

@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import drawings
 import numpy as np
-from minigrad_course.style import start_lesson
+from minigrad_course.shared.style import start_lesson
 
 import minigrad
 from minigrad import Tensor, mnist, nn, op, ops, optim

@@ -3,7 +3,7 @@
 import weakref
 
 import numpy as np
-from minigrad_course.questions import Question
+from minigrad_course.lesson.questions import Question
 
 from minigrad import Tape, Tensor, nn, op, recomputed
 from minigrad.memory import base_of, retained_arrays

@@ -17,7 +17,7 @@ import drawings
 import numpy as np
 import vgg16
 from diary import Diary, Mark
-from minigrad_course.style import start_lesson
+from minigrad_course.shared.style import start_lesson
 
 from minigrad import Tape, Tensor, mnist, nn, ops, optim, recomputed
 from minigrad.data import Batch

@@ -16,7 +16,7 @@ import time
 
 import drawings
 import numpy as np
-from minigrad_course.style import start_lesson
+from minigrad_course.shared.style import start_lesson
 from timing import H200, LAUNCHES, seconds
 
 from backends.comm import run_ranks

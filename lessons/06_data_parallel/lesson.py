@@ -24,7 +24,7 @@ from measured import (
 from minigrad_course.experiments.experiment import read_result
 from minigrad_course.experiments.speedup import Speedup
 from minigrad_course.experiments.to_target import first_at
-from minigrad_course.style import start_lesson
+from minigrad_course.shared.style import start_lesson
 
 from backends.comm import run_ranks
 from backends.comm.collectives import allreduce, ring_allreduce
@@ -508,8 +508,7 @@ assert last < 0.45 * equal[-1], f"shares by speed {1e3 * last:.1f} ms, equal sha
 # ## 10. Two processes, real time
 # Times so far are those of virtual clocks, as ranks were threads of one process. `minigrad experiment
 # speedup` trains with one and with two MPI processes, in shuffled turns, and says how many samples a second
-# each strategy trains. Below is what it measured on a machine of two cores
-# (`lessons/minigrad_course/experiments/measured`).
+# each strategy trains. Below is what it measured on a machine of two cores.
 # The losses are those of serial training; only the seconds differ. In shared memory (`shared_memory.py`) no
 # message is sent: each rank sums a share of all gradients where they lie. Two processes are never twice as
 # fast: the update is done twice, gradients travel, and both share one memory.

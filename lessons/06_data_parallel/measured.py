@@ -1,7 +1,7 @@
 """What ranks send and how long steps last, counted and measured on virtual clocks."""
 
 import numpy as np
-from minigrad_course.timed_layer import TimedLayer
+from minigrad_course.shared.timed_layer import TimedLayer
 
 from backends.comm import run_ranks
 from backends.comm.collectives import barrier

@@ -1,7 +1,7 @@
 """The answers to the questions on lesson 07, and the laws that show them."""
 
 import numpy as np
-from minigrad_course.questions import Question
+from minigrad_course.lesson.questions import Question
 
 from minigrad import Parameter, nn, ops, optim
 from minigrad.data import Batch

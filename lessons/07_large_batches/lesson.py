@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import drawings
 import numpy as np
-from minigrad_course.style import start_lesson
+from minigrad_course.shared.style import start_lesson
 
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel

@@ -19,7 +19,7 @@ from collections import Counter, deque
 import drawings
 import numpy as np
 import one_sided
-from minigrad_course.style import start_lesson
+from minigrad_course.shared.style import start_lesson
 from watched import BATCH, batches, digits, network, served, sgd
 
 from backends.comm.virtual import Link

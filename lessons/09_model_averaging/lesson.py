@@ -16,7 +16,7 @@ from itertools import pairwise
 
 import drawings
 import numpy as np
-from minigrad_course.style import start_lesson
+from minigrad_course.shared.style import start_lesson
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce

@@ -19,7 +19,7 @@ from itertools import pairwise
 import drawings
 import numpy as np
 from closed_forms import messages
-from minigrad_course.style import start_lesson
+from minigrad_course.shared.style import start_lesson
 from training import RANKS, RATE, compressed, dense, digits, network, train, train_wide
 
 from backends.comm import run_ranks

@@ -16,7 +16,7 @@ import drawings
 import numpy as np
 from measured import largest_error, numbers_in_a_step, numbers_sent, step_of_layers
 from minigrad_course.experiments.experiment import read_result
-from minigrad_course.style import start_lesson
+from minigrad_course.shared.style import start_lesson
 
 from backends.comm import differentiable, run_ranks
 from backends.comm.collectives import allgather, ring_allreduce

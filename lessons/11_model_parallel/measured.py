@@ -1,7 +1,7 @@
 """What ranks send for a split model, and how far its gradients are from those of one machine."""
 
 import numpy as np
-from minigrad_course.timed_layer import TimedLayer
+from minigrad_course.shared.timed_layer import TimedLayer
 
 from backends.comm import run_ranks
 from backends.comm.collectives import barrier, ring_allreduce

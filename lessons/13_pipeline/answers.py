@@ -1,7 +1,7 @@
 """The answers to the questions on lesson 13, and the laws that show them."""
 
 import numpy as np
-from minigrad_course.questions import Question
+from minigrad_course.lesson.questions import Question
 
 from backends.comm import run_ranks
 from backends.laws import bound_for, differences_from_serial

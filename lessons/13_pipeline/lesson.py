@@ -18,8 +18,8 @@ import drawings
 import numpy as np
 from measured import gpipe_in_real_time, weights_later
 from minigrad_course.experiments.experiment import read_result
-from minigrad_course.networks import VGG16
-from minigrad_course.style import start_lesson
+from minigrad_course.shared.networks import VGG16
+from minigrad_course.shared.style import start_lesson
 from one_step import LAYERS, data, in_a_row, library_steps, planned, run
 
 from backends.comm import run_ranks

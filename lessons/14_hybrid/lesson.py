@@ -15,7 +15,7 @@ In an editor that knows `# %%` cells this file opens as a notebook.
 
 import drawings
 import numpy as np
-from minigrad_course.style import start_lesson
+from minigrad_course.shared.style import start_lesson
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce

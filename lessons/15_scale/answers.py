@@ -1,7 +1,7 @@
 """The answers to the questions on lesson 15, and the laws that show them."""
 
 import numpy as np
-from minigrad_course.questions import Question
+from minigrad_course.lesson.questions import Question
 
 from backends.comm.collectives import rabenseifner_allreduce, ring_allreduce
 from backends.comm.virtual import Link, VirtualCluster

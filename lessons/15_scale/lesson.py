@@ -24,9 +24,9 @@ from pathlib import Path
 import cluster
 import drawings
 import numpy as np
-from minigrad_course.checkpoint_interval import daly, waste, young
-from minigrad_course.networks import INCEPTION, RESNET50, RESNET101, VGG16
-from minigrad_course.style import start_lesson
+from minigrad_course.shared.checkpoint_interval import daly, waste, young
+from minigrad_course.shared.networks import INCEPTION, RESNET50, RESNET101, VGG16
+from minigrad_course.shared.style import start_lesson
 from published import GOYAL, HOROVOD, MEGATRON, P100, PIPELINES, STAGES, V100, ZERO
 
 from backends.checkpoint import Checkpoints
@@ -174,9 +174,9 @@ print("   one rank: efficiency 1; free messages: m p / (m + p - 1), exactly; slo
 #
 # ## 2. Data parallelism on hundreds of GPUs
 # A step computes forward, then backward. Gradients are summed in buckets; bucket j is ready at R_j, its
-# all-reduce takes c_j, and it is done at C_j = max(R_j, C_(j-1)) + c_j. `networks.py` of
-# `lessons/minigrad_course` has the
-# layers of VGG-16 and the ResNets. *Efficiency* is the speed of n GPUs divided by n times the speed of one.
+# all-reduce takes c_j, and it is done at C_j = max(R_j, C_(j-1)) + c_j. The layers of VGG-16 and the ResNets,
+# with their weights, are those of their papers. *Efficiency* is the speed of n GPUs divided by n times the
+# speed of one.
 #
 # Most numbers below are published. Four are ours, guesses that no paper states:
 #
@@ -186,7 +186,7 @@ print("   one rank: efficiency 1; free messages: m p / (m + p - 1), exactly; slo
 # - a V100 is 1.4 times as fast as a P100 (part 4).
 #
 # (And two places where a source says less than we need: the speed of ResNet-101, in published.py, and where
-# in Inception-V3 its weights are, in networks.py.)
+# in Inception-V3 its weights are: we spread them evenly over its layers.)
 #
 # *Goyal et al. 2017*: ResNet-50, servers of 8 GPUs and 50 Gbit/s. They sum by halving and doubling between
 # servers. A step of one server takes 228 ms (from their hour for 90 epochs and their efficiency), 120 of them

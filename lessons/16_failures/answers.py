@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import combinations
 from pathlib import Path
 
-from minigrad_course.questions import Question
+from minigrad_course.lesson.questions import Question
 
 from backends.checkpoint.memory_checkpoints import Lost, PartnerCopies, XorParity
 from backends.checkpoint.recorded_disk import RecordedDisk

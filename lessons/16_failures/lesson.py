@@ -24,8 +24,8 @@ import drawings
 import numpy as np
 import saving
 import training
-from minigrad_course.checkpoint_interval import daly, waste, young
-from minigrad_course.style import start_lesson
+from minigrad_course.shared.checkpoint_interval import daly, waste, young
+from minigrad_course.shared.style import start_lesson
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
@@ -371,8 +371,8 @@ figures.save(
 # %% [markdown]
 # Everything in this lesson can also fail together. `minigrad storm --seed 97` trains, with the code of the
 # library, on a simulated cluster: the seed draws which ranks are killed and when, also while they save or
-# load, which links are cut, and when the power fails (`backends/storm/storm.py`). After each recovery the
-# weights must be those of the undisturbed training, bit for bit.
+# load, which links are cut, and when the power fails. After each recovery the weights must be those of the
+# undisturbed training, bit for bit.
 
 # %%
 print(f"\nFigures: {FIGURES}/")

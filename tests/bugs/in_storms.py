@@ -3,8 +3,11 @@
 Also bugs of the simulated cluster, without which storms would prove nothing.
 """
 
-from collections import Counter
 from functools import partial
+
+from minigrad_course.storm.fault import Fault
+from minigrad_course.storm.job import Job
+from minigrad_course.storm.storm import Storm
 
 from backends.data_parallel.averaging import LocalSGD
 from backends.data_parallel.bucketed import Bucketed
@@ -13,9 +16,6 @@ from backends.data_parallel.data_parallel import DataParallel
 from backends.data_parallel.zero.sharded import Sharded
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline.pipeline import Pipeline
-from backends.storm.fault import Fault
-from backends.storm.job import Job
-from backends.storm.storm import Report, Storm
 from tests.bugs.bug import Bug
 from tests.minigrad_course.storm.cluster_laws import (
     a_killed_rank_does_nothing_more,
@@ -23,6 +23,7 @@ from tests.minigrad_course.storm.cluster_laws import (
     a_paused_host_goes_on_afterwards,
 )
 from tests.minigrad_course.storm.storm_laws import (
+    Planted,
     no_smaller_part_fails,
     same_seed_same_trace,
     storms_are_safe_and_live,
@@ -72,24 +73,16 @@ def storms_are_compared_with_their_own_strategies() -> None:
         storms_are_safe_and_live((0,), partial(Storm.of, strategy="replicated", find=lambda _, s=strategy: s))
 
 
-class NeedsBoth(Storm):
-    """It fails with the second and the fourth fault together."""
-
-    def run(self) -> Report:
-        fails = {1.0, 3.0} <= {fault.at for fault in self.faults}
-        return Report(self, [], [], "not safe" if fails else None, 0.0, 0, Counter())
-
-
 def failing_storms_are_reduced() -> None:
     faults = tuple(Fault("kill", float(at), 0.0, 0, 0) for at in range(5))
-    assert no_smaller_part_fails(NeedsBoth(0, Job("replicated", 2), faults)) == [1, 3]
+    assert no_smaller_part_fails(Planted(0, Job("replicated", 2), faults, (frozenset({1, 3}),))) == [1, 3]
 
 
 # Bugs
 
 CHECKPOINTS, STATE = "backends.checkpoint.checkpoints", "backends.checkpoint.training_state"
 TRAINING, FIT = "backends.checkpoint.training_checkpoints", "minigrad.train"
-STORM, CLUSTER = "backends.storm.storm", "backends.storm.unreliable_cluster"
+STORM, CLUSTER = "minigrad_course.storm.storm", "minigrad_course.storm.unreliable_cluster"
 
 BUGS = [
     # Saving
@@ -192,7 +185,7 @@ BUGS = [
         "self.cluster.seed = self.now, self.random.getrandbits(32)",
         "self.cluster.seed = self.now, Random().getrandbits(32)",
         a_storm_can_be_repeated, "has two traces"),
-    Bug("a storm is compared with other strategies of the same names", "backends.storm.job",
+    Bug("a storm is compared with other strategies of the same names", "minigrad_course.storm.job",
         "field(default=registered, repr=False)", "field(default=registered, compare=False, repr=False)",
         storms_are_compared_with_their_own_strategies, "after a recovery, has another state in own"),
     Bug("faults that are needed are left out", STORM,

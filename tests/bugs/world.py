@@ -19,7 +19,7 @@ from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
 FAST = "minigrad.ops.fast"
-PROJECT = ("minigrad", "backends", "tests")
+PROJECT = ("minigrad", "backends", "minigrad_course", "tests")
 ROOT = Path(__file__).parents[2]
 
 Changes = Sequence[tuple[str, str]]
@@ -140,7 +140,8 @@ def imports_of(name: str) -> frozenset[str]:
 
 def file_of(name: str) -> Path:
     """Where a module of that name would be."""
-    path = ROOT.joinpath(*name.split("."))
+    top = ROOT / "lessons" if name.partition(".")[0] == "minigrad_course" else ROOT
+    path = top.joinpath(*name.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 

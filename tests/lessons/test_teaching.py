@@ -4,7 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from minigrad_course.commands import LESSONS, lessons
+from minigrad_course import LESSONS
+from minigrad_course.lesson.lessons import lessons
 
 ASSIGNMENTS = sorted((LESSONS / "assignments").glob("a*/README.md"))
 SYLLABUS = (LESSONS / "teaching" / "syllabus.md").read_text(encoding="utf-8")

@@ -5,7 +5,8 @@ where the commands then use the copy.
 from types import ModuleType
 
 import pytest
-from minigrad_course import commands
+from minigrad_course import LESSONS
+from minigrad_course.lesson import lessons as own
 
 from tests.bugs.mutant import mutant
 
@@ -14,9 +15,9 @@ def copies_without_answers(module: ModuleType, folder) -> None:
     """Every file is copied as it is, save answers; a folder with a file in it is refused and unchanged."""
     module.copy_lessons(folder / "new")
     for file in (path for path in (folder / "new").rglob("*") if path.is_file()):
-        assert file.read_bytes() == (commands.LESSONS / file.relative_to(folder / "new")).read_bytes()
-    for lesson in commands.lessons():
-        assert (folder / "new" / lesson.file.relative_to(commands.LESSONS)).is_file()
+        assert file.read_bytes() == (LESSONS / file.relative_to(folder / "new")).read_bytes()
+    for lesson in own.lessons():
+        assert (folder / "new" / lesson.file.relative_to(LESSONS)).is_file()
         assert (folder / "new" / lesson.file.parent.name / "questions.py").is_file()
     assert len(list((folder / "new" / "assignments").glob("*/submission.py"))) == 9
     left_out = ["answers.py", "instructor.md", "*.pyc"]
@@ -34,7 +35,7 @@ def copies_without_answers(module: ModuleType, folder) -> None:
 def uses_the_copy(module: ModuleType, folder, monkeypatch) -> None:
     """In the folder of a copy the commands take its files, elsewhere the installed ones."""
     monkeypatch.chdir(folder)
-    file = commands.LESSONS / "06_data_parallel" / "questions.py"
+    file = LESSONS / "06_data_parallel" / "questions.py"
     assert module.own_copy(file) == file
     copy = folder / "06_data_parallel" / "questions.py"
     copy.parent.mkdir()
@@ -45,11 +46,11 @@ def uses_the_copy(module: ModuleType, folder, monkeypatch) -> None:
 
 
 def test_a_copy_has_all_but_the_answers(tmp_path):
-    copies_without_answers(commands, tmp_path)
+    copies_without_answers(own, tmp_path)
 
 
 def test_commands_use_the_copy(tmp_path, monkeypatch):
-    uses_the_copy(commands, tmp_path, monkeypatch)
+    uses_the_copy(own, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_commands_use_the_copy(tmp_path, monkeypatch):
 )
 def test_a_broken_copy_is_seen(tmp_path, old, new):
     with pytest.raises((AssertionError, OSError, pytest.fail.Exception)):
-        copies_without_answers(mutant("minigrad_course.commands", (old, new)), tmp_path)
+        copies_without_answers(mutant("minigrad_course.lesson.lessons", (old, new)), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -72,4 +73,4 @@ def test_a_broken_copy_is_seen(tmp_path, old, new):
 )
 def test_a_broken_choice_of_the_copy_is_seen(tmp_path, monkeypatch, old, new):
     with pytest.raises(AssertionError):
-        uses_the_copy(mutant("minigrad_course.commands", (old, new)), tmp_path, monkeypatch)
+        uses_the_copy(mutant("minigrad_course.lesson.lessons", (old, new)), tmp_path, monkeypatch)

@@ -15,9 +15,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from minigrad_course import commands, handout, questions, sealed_source
 from minigrad_course.grading.assignment import FOLDER, find_assignment
 from minigrad_course.grading.counterexample import counterexample
+from minigrad_course.handout import command, handout, sealed_source
+from minigrad_course.lesson import questions
+from minigrad_course.lesson.lessons import lessons
 
 from tests.assignments.submissions import submission
 from tests.bugs.mutant import mutant
@@ -169,7 +171,7 @@ BUGS = {  # of handout.py
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_laws_catch(bug, tmp_path):
     law, change = BUGS[bug]
-    broken = mutant("minigrad_course.handout", change)
+    broken = mutant("minigrad_course.handout.handout", change)
     broken.write_handout(tmp_path / "tree")
     with pytest.raises(AssertionError):
         law(tmp_path / "tree")
@@ -235,7 +237,7 @@ def indented(text):
 def test_the_law_catches_a_handout_that_reads_names_alone(change, root):
     answer = indented((root / "lessons" / ANSWERED[1]).read_text(encoding="utf-8"))
     with pytest.raises(pytest.fail.Exception):
-        answers_are_met_by_content(mutant("minigrad_course.handout", change), root, PLACES[2], answer)
+        answers_are_met_by_content(mutant("minigrad_course.handout.handout", change), root, PLACES[2], answer)
 
 
 # The commands
@@ -247,7 +249,7 @@ def test_only_an_empty_folder_is_written_to(root, tmp_path, capsys):
     (tmp_path / "full" / "note").write_text("mine", encoding="utf-8")
     for name in ("file", "full"):
         with pytest.raises(ValueError, match="is not an empty folder; name a new one") as caught:
-            commands.handout(tmp_path / name)
+            command.handout(tmp_path / name)
         assert "\n" not in str(caught.value)
     assert [file.name for file in (tmp_path / "full").iterdir()] == ["note"]
     (tmp_path / "empty").mkdir()
@@ -305,7 +307,7 @@ def questions_tell_right_from_wrong(tree, number):
     assert not any(verdict.answered for verdict in questions.check(lesson))
 
 
-NUMBERS = [lesson.number for lesson in commands.lessons()]
+NUMBERS = [lesson.number for lesson in lessons()]
 
 
 @pytest.mark.parametrize(
@@ -352,7 +354,7 @@ def test_no_letter_and_no_edit_is_in_a_sealed_program(answers):
     ],
 )
 def test_the_law_catches_what_is_sealed_badly(change):
-    broken = mutant("minigrad_course.sealed_source", change)
+    broken = mutant("minigrad_course.handout.sealed_source", change)
     with pytest.raises((AssertionError, zlib.error)):
         for answers in LESSONS_ANSWERS:
             seals(broken, answers.read_text(encoding="utf-8"), letters_and_edits(answers))

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from minigrad_course import commands, progress
+from minigrad_course import LESSONS
+from minigrad_course.grading import command as grading
 from minigrad_course.grading.assignment import FOLDER
+from minigrad_course.lesson import command, progress
+from minigrad_course.lesson.lessons import lessons
 
 from tests.bugs.mutant import mutant
 
@@ -45,7 +48,7 @@ def keeps_what_was_done(module: ModuleType, events: list, folder: Path) -> None:
 
 @given(events=EVENTS)
 def test_what_was_done_is_kept(events, tmp_path_factory):
-    keeps_what_was_done(mutant("minigrad_course.progress"), events, tmp_path_factory.mktemp("work"))
+    keeps_what_was_done(mutant("minigrad_course.lesson.progress"), events, tmp_path_factory.mktemp("work"))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +62,7 @@ def test_what_was_done_is_kept(events, tmp_path_factory):
     ],
 )
 def test_progress_that_is_wrong_is_seen(old, new, tmp_path_factory):
-    broken, folder = mutant("minigrad_course.progress", (old, new)), tmp_path_factory.mktemp("work")
+    broken, folder = mutant("minigrad_course.lesson.progress", (old, new)), tmp_path_factory.mktemp("work")
 
     @settings(max_examples=200, phases=[Phase.generate])
     @given(events=EVENTS)
@@ -100,19 +103,19 @@ def test_the_list_of_lessons_ticks_those_that_ran(tmp_path, monkeypatch, capsys)
     progress.note_lesson("02")
     progress.note_answers("02", 1, 3)
     progress.note_points("a2_allreduce", 45, 100)
-    commands.lesson()
+    command.lesson()
     lines = capsys.readouterr().out.splitlines()
     assert ["✓ 1 of 3" in line for line in lines if line.startswith("│ 0")] == [False, True] + 7 * [False]
     assert max(map(len, lines)) <= 80
-    commands.grade(list_tasks=True)
+    grading.grade(list_tasks=True)
     assert "│ 45 of 100 " in capsys.readouterr().out
 
 
 def test_a_lesson_leads_to_its_assignment_and_else_to_the_lesson_after_it():
     table = {"02": "a1", "05": "a2", "06": "a3", "08": "a5", "10": "a4", "11": "a6", "12": "a6", "13": "a7"}
     table["16"] = "a9"
-    for lesson in commands.lessons():
-        following: Any = commands.after(lesson)
+    for lesson in lessons():
+        following: Any = command.after(lesson)
         if lesson.number in table:
             assert following.command == f"minigrad grade {table[lesson.number]}"
         else:
@@ -127,7 +130,7 @@ def test_grading_leads_to_the_wrong_task_and_then_to_the_assignment_after_it():
         results = [SimpleNamespace(passed=True, task=None), SimpleNamespace(passed=passed, task=task)]
         work = SimpleNamespace(name=name, folder=folder / name)
         report: Any = SimpleNamespace(assignment=work, results=results)
-        return commands.after_grading(report, submission, assignments)
+        return grading.after_grading(report, submission, assignments)
 
     assert after("a1_x", False, Path("my a1.py")) == ("minigrad grade a1 'my a1.py'", "after ring is mended")
     assert after("a1_x", False)[0] == "minigrad grade a1"
@@ -139,14 +142,14 @@ def test_grading_leads_to_the_wrong_task_and_then_to_the_assignment_after_it():
 def test_a_lesson_that_ran_and_its_answers_are_noted(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for status in (1, 0):
-        monkeypatch.setattr(commands, "supervise", lambda command, variables, width, status=status: status)
+        monkeypatch.setattr(command, "supervise", lambda line, variables, width, status=status: status)
         with pytest.raises(SystemExit):
-            commands.lesson("06")
+            command.lesson("06")
         assert progress.Progress.read().lessons == ({} if status else {"06": True})
     out = capsys.readouterr().out.splitlines()
-    assert str(commands.LESSONS / "06_data_parallel" / "lesson.py") in out
-    assert out[-1] == f"questions: {commands.LESSONS / '06_data_parallel' / 'questions.py'}"
+    assert str(LESSONS / "06_data_parallel" / "lesson.py") in out
+    assert out[-1] == f"questions: {LESSONS / '06_data_parallel' / 'questions.py'}"
     with pytest.raises(SystemExit):
-        commands.lesson("06", check=True)
+        command.lesson("06", check=True)
     assert progress.Progress.read().answers["06"][0] == 0
     assert json.loads(progress.FILE.read_text(encoding="utf-8"))["answers"]["06"][1] > 0

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from minigrad_course.questions import QUESTIONS, answered, check, questions_of
+from minigrad_course.lesson.questions import QUESTIONS, answered, check, questions_of
 
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted(file.parent for file in (ROOT / "lessons").glob(f"[0-9]*/{QUESTIONS}"))

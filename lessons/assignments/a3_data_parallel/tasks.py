@@ -11,13 +11,14 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 from minigrad_course.grading import Part, Task, Wrong
-from minigrad_course.grading.array_checks import check_equal, enumeration, plural
+from minigrad_course.grading.array_checks import check_equal, enumeration
 from minigrad_course.grading.assignment import load_file
 from minigrad_course.grading.restricted_comm import RestrictedComm
 
 from backends import laws
 from backends.comm import Communicator
 from backends.comm.trace import Traced
+from backends.words import counted
 from minigrad import ops
 from minigrad.testing import c_order, fortran_order, with_gaps
 
@@ -37,7 +38,7 @@ class Cut:
     ranks = 1
 
     def __str__(self) -> str:
-        return f"{plural(self.n, 'sample')} among {plural(self.parts, 'rank')}"
+        return f"{counted(self.n, 'sample')} among {counted(self.parts, 'rank')}"
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Parameters:
     seed: int
 
     def __str__(self) -> str:
-        return f"{plural(self.ranks, 'rank')}, parameters of shape {enumeration(self.shapes)}, {self.order}"
+        return f"{counted(self.ranks, 'rank')}, parameters of shape {enumeration(self.shapes)}, {self.order}"
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def check_share(submission: Any, case: Cut, comm: Communicator) -> None:
             raise Wrong(f"rank {rank}'s share should be a pair of whole numbers (start, stop)")
         if len(result) != 2:
             raise Wrong(
-                f"rank {rank}'s share has {plural(len(result), 'number')}, it should have 2: start and stop"
+                f"rank {rank}'s share has {counted(len(result), 'number')}, it should have 2: start and stop"
             )
         start, stop = (int(i) for i in result)
         if start != end or stop < start:
@@ -122,7 +123,7 @@ def check_broadcast(submission: Any, case: Parameters, comm: Communicator) -> No
     messages, nbytes = traced.record.ledger.sent()
     others = 0 if comm.rank else comm.size - 1
     if messages != others:
-        raise Wrong(f"the parameters are right, but {me} sent {plural(messages, 'message')}, not {others}")
+        raise Wrong(f"the parameters are right, but {me} sent {counted(messages, 'message')}, not {others}")
     if nbytes != others * sum(x.nbytes for x in mine):
         raise Wrong(
             f"the parameters are right, but {me} sent {nbytes} bytes, not all parameters once to each"

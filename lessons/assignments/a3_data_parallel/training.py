@@ -14,13 +14,13 @@ from minigrad_course.grading.array_checks import (
     check_private,
     check_unchanged,
     enumeration,
-    plural,
 )
 from minigrad_course.grading.restricted_comm import RestrictedObject
 
 from backends.comm import Communicator, allreduce
 from backends.comm.collectives import broadcast
 from backends.data_parallel.flat import buckets
+from backends.words import counted
 from minigrad import nn, ops
 from minigrad.data import Batch
 from minigrad.serial import Serial
@@ -56,9 +56,9 @@ class Shares:
         return len(self.sizes)
 
     def __str__(self) -> str:
-        last = plural(self.sizes[-1], "sample").partition(" ")[2]
+        last = counted(self.sizes[-1], "sample").partition(" ")[2]
         most = "" if self.most is None else f", buckets of at most {self.most} bytes"
-        return f"{plural(self.ranks, 'rank')} with {enumeration(self.sizes)} {last}{most}"
+        return f"{counted(self.ranks, 'rank')} with {enumeration(self.sizes)} {last}{most}"
 
     def batches(self, count: int) -> list[Batch]:
         rng, n = np.random.default_rng(self.seed), sum(self.sizes)
@@ -122,7 +122,9 @@ class Watched(Strategy):
         """``v``; raises Wrong unless it is a vector of that size."""
         check_like(f"what {self.me} gives to {what}", v, (np.size(v),), np.float64)
         if v.size != size:
-            raise Wrong(f"{self.me} gives {plural(v.size, 'number')} to {what}, it should be {size}: {holds}")
+            raise Wrong(
+                f"{self.me} gives {counted(v.size, 'number')} to {what}, it should be {size}: {holds}"
+            )
         return v
 
 
@@ -162,8 +164,8 @@ class Weighted(Watched):
         actual = self.submission.gradients(offered, data, backward, mine.x.copy(), mine.y.copy(), len(batch))
         for what, expected in (("backward", int(len(mine) > 0)), ("all-reduce", 1)):
             if calls[what] != expected:
-                times = f"{plural(calls[what], 'time')}, it should be {expected}"
-                raise Wrong(f"{self.me} with {plural(len(mine), 'sample')} called {what} {times}")
+                times = f"{counted(calls[what], 'time')}, it should be {expected}"
+                raise Wrong(f"{self.me} with {counted(len(mine), 'sample')} called {what} {times}")
         if (
             not isinstance(actual, tuple)
             or len(actual) != 2
@@ -206,7 +208,7 @@ class Overlapped(Watched):
         self.in_finish = True
         gradients = self.reducer.finish()
         if len(self.started) != len(self.groups):
-            times = f"{plural(len(self.started), 'all-reduce')} for {plural(len(self.groups), 'bucket')}"
+            times = f"{counted(len(self.started), 'all-reduce')} for {counted(len(self.groups), 'bucket')}"
             raise Wrong(f"{self.me} started {times}{self.when}")
         if late := set(range(len(self.groups))) - self.waited:
             raise Wrong(f"{self.me} did not wait for the sum of bucket {min(late)}{self.when}")
@@ -223,7 +225,7 @@ class Overlapped(Watched):
         complete = [set(group) <= set(numbers) for group in self.groups]
         expected = (complete + [False]).index(False)
         if len(self.started) != expected:
-            has = f"{self.me} has started {plural(len(self.started), 'all-reduce')}{self.when}"
+            has = f"{self.me} has started {counted(len(self.started), 'all-reduce')}{self.when}"
             raise Wrong(
                 f"{has} when the gradients {numbers} are final, it should be {expected}: "
                 f"the buckets are {self.groups}"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import hypothesis.strategies as st
 import numpy as np
-from minigrad_course.grading.array_checks import plural
+
+from backends.words import counted
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Sent:
 
     def __str__(self) -> str:
         each = ", ".join(str(min(k, self.n)) for k in self.counts)
-        return f"{plural(self.ranks, 'rank')} sending {each} of {entries(self.n)} of {self.dtype}"
+        return f"{counted(self.ranks, 'rank')} sending {each} of {entries(self.n)} of {self.dtype}"
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Steps:
 
     def __str__(self) -> str:
         masking = "masking" if self.masking else "no masking"
-        return f"{plural(self.ranks, 'rank')} sending {self.k} of {entries(self.n)}, momentum 0.5, {masking}"
+        return f"{counted(self.ranks, 'rank')} sending {self.k} of {entries(self.n)}, momentum 0.5, {masking}"
 
 
 def entries(n: int) -> str:

@@ -15,13 +15,13 @@ from minigrad_course.grading.array_checks import (
     check_like,
     check_private,
     check_unchanged,
-    plural,
 )
 from minigrad_course.grading.assignment import load_file
 from minigrad_course.grading.restricted_comm import RestrictedObject
 
 from backends.comm import Communicator, allreduce
 from backends.comm.collectives import allgather
+from backends.words import counted
 
 cases = load_file(Path(__file__).parent / "cases.py", "cases_of_a4")
 entries = cases.entries
@@ -71,7 +71,7 @@ def check_messages(submission: Any, case: Any, comm: Communicator) -> None:
     size = f"{case.k} values of {values.itemsize} bytes, {case.k} indices of 4"
     check_like("what pack returned", message, (np.size(message),), np.uint8)
     if message.size != expected.size:
-        raise Wrong(f"pack made {plural(message.size, 'byte')}, it should be {expected.size}: {size}")
+        raise Wrong(f"pack made {counted(message.size, 'byte')}, it should be {expected.size}: {size}")
     inputs = {"values": values, "indices": indices}
     check_unchanged(inputs, copies)
     check_private("what pack returned", message, inputs)
@@ -107,7 +107,7 @@ def check_feedback(submission: Any, case: Any, comm: Communicator) -> None:
         result = submission.feedback(error, g, choose)
         check_unchanged(inputs, before)
         if len(arguments) != 1:
-            raise Wrong(f"choose was called {plural(len(arguments), 'time')}, it should be 1")
+            raise Wrong(f"choose was called {counted(len(arguments), 'time')}, it should be 1")
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise Wrong("feedback should return (sent, error)")
         for what, x in zip(("sent", "the new error"), result, strict=True):
@@ -150,7 +150,7 @@ def check_exchange(submission: Any, case: Any, comm: Communicator) -> None:
         right = indices.size * (v.itemsize + 4)
         if x.nbytes != right:
             raise Wrong(
-                f"{me} sends {plural(x.nbytes, 'byte')} for {entries(indices.size)}, it should be {right}"
+                f"{me} sends {counted(x.nbytes, 'byte')} for {entries(indices.size)}, it should be {right}"
             )
         return [part.copy() for part in allgather(comm, x)]
 

@@ -1,7 +1,8 @@
-"""The article's training: 5,000 digits, logistic units, rate 2, 1,000 iterations over all samples.
+"""The training of the lecture's article on distributed neural networks with MPI, in two programs.
 
-Beside minigrad's data parallelism stands a program of mpi4py alone that broadcasts the weights, scatters the
-samples and gathers the gradients in every iteration. Both have the same cost in every iteration.
+5,000 digits, logistic units, rate 2, 1,000 iterations over all samples. One program is minigrad's data
+parallelism, the other mpi4py alone: it broadcasts the weights, scatters the samples and gathers the gradients
+in every iteration. Both have the same cost in every iteration.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ MOST_COST, LEAST_ACCURACY, SAME = 0.25, 0.97, 1e-9
 class Article(Experiment):
     name = "article"
     title = "three layers of logistic units on 5,000 digits: 1,000 iterations with Bcast, Scatter and Gather"
-    source = "article on distributed neural networks with MPI"
 
     def measure(self, comm: MPIComm) -> Result:
         result = train_by_programs(comm, RATE, ITERATIONS)

@@ -41,7 +41,6 @@ class Experiment(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    source: ClassVar[str]
 
     @abstractmethod
     def measure(self, comm: MPIComm) -> Result:

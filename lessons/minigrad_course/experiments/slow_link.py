@@ -1,7 +1,7 @@
 """Data parallelism over a slow link: two hosts with 1 Gbit/s between them, against one host.
 
-The article's settings: rate 0.1, 60 iterations over 5,000 digits. The hosts are network namespaces of this
-machine, whose links are shaped; only root may make them.
+The settings are those of the article on distributed neural networks with MPI: rate 0.1, 60 iterations over
+5,000 digits. The hosts are network namespaces of this machine with shaped links; only root may make them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ class SlowLink(Experiment):
 
     name = "slow-link"
     title = "60 iterations on one host, and on two with 1 Gbit/s between them (needs root)"
-    source = "article on distributed neural networks with MPI"
 
     def start(self) -> int:
         """Start the worlds by turns, each as a job of its own; the ranks of a job come here, too."""

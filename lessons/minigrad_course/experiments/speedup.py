@@ -37,7 +37,6 @@ class Speedup(Experiment):
 
     name = "speedup"
     title = "samples per second: serial, data parallel, model parallel, pipeline on 1 and 2 processes"
-    source = "lecture sections on synchronous data parallelism, model parallelism and pipelines"
 
     def measure(self, comm: MPIComm) -> Result:
         result: Result = {"rounds": self.rounds, "nets": {}}

@@ -39,7 +39,6 @@ class ToTarget(Experiment):
 
     name = "to-target"
     title = f"steps, epochs and seconds to {', '.join(f'{t:.0%}' for t in TARGETS)} test accuracy"
-    source = "lecture sections on gradient descent and on synchronous data parallelism"
 
     def measure(self, comm: MPIComm) -> Result:
         own = comm.split(comm.rank)  # this rank alone

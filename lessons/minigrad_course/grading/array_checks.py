@@ -62,11 +62,6 @@ def check_unchanged(inputs: Mapping[str, np.ndarray], before: Sequence[np.ndarra
             raise Wrong(f"{name} was changed: work on a copy")
 
 
-def plural(n: int, noun: str) -> str:
-    """``1 rank``, ``2 ranks``."""
-    return f"{n} {noun}{'' if n == 1 else 's'}"
-
-
 def enumeration(items: Sequence[Any]) -> str:
     """``1, 2 and 3``."""
     *first, last = map(str, items)

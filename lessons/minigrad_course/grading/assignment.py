@@ -13,7 +13,7 @@ from backends.comm.communicator import Communicator
 from minigrad.lookup import check_choice
 
 from .. import LESSONS
-from ..sealed_source import exists, read_source
+from ..handout.sealed_source import exists, read_source
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy

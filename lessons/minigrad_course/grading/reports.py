@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..progress import Progress
+from ..lesson.progress import Progress
 from .assignment import Assignment
 from .grade import Report, TaskResult
 from .sandbox import protections, weakness

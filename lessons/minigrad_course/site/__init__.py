@@ -6,8 +6,4 @@ pages of times load scripts from foreign hosts. MyST, Quarto and marimo fetch pa
 build; MkDocs and its themes are at their end. Here markdown-it-py and Pygments, which rich needs already,
 render text and code; the rest is one template, one style sheet and one script. The pages of modules are read
 from the source, without importing it, and have the search, the colors and the keys of all other pages.
-
-``cells`` reads a lesson, ``recording`` runs it, ``notebook`` writes it for Jupyter; ``markdown`` renders
-prose, ``lesson_page``, ``module_page`` and ``pages`` make bodies of pages, ``template`` puts what all pages
-share around them, and ``build`` follows the links from page to page and writes the folder.
 """

@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 from time import perf_counter
 
 from .. import ROOT
-from ..commands import Lesson
-from ..commands import lessons as all_lessons
+from ..lesson.lessons import Lesson
+from ..lesson.lessons import lessons as all_lessons
 from . import lesson_page, module_page, pages
 from .markdown import Markdown, code
 from .notebook import notebook
@@ -166,18 +166,18 @@ class Site:
             for output in recording.outputs:
                 for path in output.pictures:
                     self.files[f"{folder}/figures/{Path(path).name}"] = (recording.folder / path).read_bytes()
-        url, readme = "lessons/index.html", self.root / "lessons" / "README.md"
-        rest = (
-            self.markdown(url).render(readme.read_text(encoding="utf-8"), lowest=2)
-            if readme.is_file()
-            else ""
-        )
-        self.add(Page(url, "Lessons", pages.lessons(self.known, self.recordings, rest), url))
+        url = "lessons/index.html"
+        self.add(Page(url, "Lessons", pages.lessons(self.known, self.recordings, self.readme(url)), url))
         self.add(
             Page(
                 "pictures.html", "All pictures", pages.pictures(self.known, self.recordings), "pictures.html"
             )
         )
+
+    def readme(self, url: str) -> str:
+        """The text of the README beside a page, below the page's own heading; "" where there is none."""
+        file = self.root / PurePosixPath(url).with_name("README.md")
+        return self.markdown(url).render(file.read_text(encoding="utf-8"), lowest=2) if file.is_file() else ""
 
     def add_library(self) -> None:
         modules: dict[str, list[tuple[Link, str]]] = {}
@@ -215,13 +215,7 @@ class Site:
         cards = [
             (Link(link, what[:1].upper() + what[1:]), number) for link, (number, _, what) in links if link
         ]
-        readme = self.root / folder / "README.md"
-        rest = (
-            self.markdown(url).render(readme.read_text(encoding="utf-8"), lowest=2)
-            if readme.is_file()
-            else ""
-        )
-        self.add(Page(url, "Assignments", pages.assignments(cards, rest), url))
+        self.add(Page(url, "Assignments", pages.assignments(cards, self.readme(url)), url))
 
     def add_teaching(self) -> None:
         folder = PurePosixPath("lessons/teaching")

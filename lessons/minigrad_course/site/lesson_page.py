@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from ..figure_canvas import description_in
-from ..questions import QUESTIONS, Question, questions_of
+from ..lesson.questions import QUESTIONS, Question, questions_of
+from ..shared.figure_canvas import description_in
 from .cells import Cell, read_cells
 from .markdown import Markdown, code
 from .recording import Output, Recording

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from ..commands import Lesson
+from ..lesson.lessons import Lesson
 from .lesson_page import picture
 from .markdown import Markdown, code
 from .recording import Recording
@@ -105,7 +105,8 @@ def bugs(known: Sequence[Mapping[str, Any]], markdown: Markdown) -> str:
     for part, of_part in groupby(known, lambda bug: bug["part"]):
         parts.append(f'<h2 id="{part.replace(" ", "-").replace(",", "")}">{escape(part.capitalize())}</h2>')
         for bug in of_part:
-            page = markdown.resolve("/" + bug["where"].replace(".", "/") + ".py")
+            top = "lessons/" if bug["where"].startswith("minigrad_course.") else ""
+            page = markdown.resolve(f"/{top}{bug['where'].replace('.', '/')}.py")
             where = f'<a href="{page}">{bug["where"]}</a>' if page else bug["where"]
             law = bug["law"].replace("_", " ")
             page = markdown.resolve("/" + bug["file"])

@@ -25,12 +25,13 @@ from backends.launch.launch import cores
 from minigrad.files import replacement
 
 from .. import HERE, ROOT
-from ..questions import ANSWERS, QUESTIONS, answered, check, questions_of
+from ..lesson.questions import ANSWERS, QUESTIONS, answered, check, questions_of
 from .cells import read_cells
 
 RESULT = "recording.json"
-SHARED = ((ROOT, "minigrad/**/*"), (ROOT, "backends/**/*"), (HERE, "*.py"), (HERE, "experiments/**/*"))
-OTHERS = ("commands.py", "handout.py", "repository.py")  # no lesson imports them
+LIBRARY = ((ROOT, "minigrad/**/*"), (ROOT, "backends/**/*"))
+COURSE = ("*.py", "shared/*.py", "experiments/**/*", "lesson/questions.py", "handout/sealed_source.py")
+SHARED = (*LIBRARY, *((HERE, pattern) for pattern in COURSE))
 COMPILED = "__pycache__"  # of bytecode and of Numba's machine code, which a run itself writes
 DEPENDENCIES = ("numpy", "matplotlib")
 
@@ -85,7 +86,7 @@ def record_of(lesson: Path, records: Path) -> Path:
 def digest(lesson: Path, shared: Iterable[tuple[Path, str]] = SHARED) -> str:
     """A name for all that a lesson's run depends on: its own files, the library, Python and NumPy."""
     files = [path for folder, pattern in shared for path in folder.glob(pattern)] + [*lesson.parent.iterdir()]
-    return digest_of(file for file in files if file.name not in OTHERS and file.suffix != ".md")
+    return digest_of(file for file in files if file.suffix != ".md")
 
 
 def digest_of(files: Iterable[Path]) -> str:

@@ -16,7 +16,7 @@ from minigrad.files import replacement
 from .recording import digest_of
 
 GALLERY = "tests.bugs.gallery"
-SOURCES = ("minigrad", "backends", "tests")
+SOURCES = ("minigrad", "backends", "lessons/minigrad_course", "tests")
 
 
 class SeededBugs(NamedTuple):

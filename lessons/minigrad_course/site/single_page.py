@@ -8,7 +8,7 @@ import tempfile
 from html import escape
 from pathlib import Path
 
-from ..commands import Lesson
+from ..lesson.lessons import Lesson
 from . import lesson_page
 from .build import ASSETS
 from .markdown import Markdown

@@ -13,7 +13,8 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from minigrad_course.grading import autograder, find_assignment, upload, wheel
+from minigrad_course.classroom import autograder, upload, wheel
+from minigrad_course.grading import find_assignment
 from minigrad_course.grading.course import Course
 
 from tests.bugs.mutant import mutant
@@ -61,8 +62,8 @@ def test_the_wheel_is_one_that_pip_takes(content, tmp_path):
                 data = archive.read(name)
                 assert (wheel.digest(data), str(len(data))) == (digest, size)
         points = archive.read(record.replace("RECORD", "entry_points.txt")).decode()
-        assert "minigrad_course.commands:grade" in points
-        assert archive.read("minigrad_course/grading/wheel.py") == Path(wheel.__file__).read_bytes()
+        assert "minigrad_course.grading.command:grade" in points
+        assert archive.read("minigrad_course/classroom/wheel.py") == Path(wheel.__file__).read_bytes()
     assert not any("__pycache__" in name or name.startswith("/") for name in names)
 
 
@@ -137,7 +138,7 @@ def test_one_file_of_an_upload_is_graded(tmp_path):
     for number, change in enumerate(changes):
         (tmp_path / str(number)).mkdir()
         with pytest.raises((AssertionError, ValueError, TypeError)):
-            names_one_file(mutant("minigrad_course.grading.upload", change), tmp_path / str(number))
+            names_one_file(mutant("minigrad_course.classroom.upload", change), tmp_path / str(number))
 
 
 def follows_no_link(module, folder):
@@ -152,7 +153,7 @@ def test_no_link_is_followed_out_of_an_upload(tmp_path):
     follows_no_link(upload, tmp_path)
     (tmp_path / "0").mkdir()
     with pytest.raises(pytest.fail.Exception):
-        broken = mutant("minigrad_course.grading.upload", ("    check_inside(folder, file)\n", ""))
+        broken = mutant("minigrad_course.classroom.upload", ("    check_inside(folder, file)\n", ""))
         follows_no_link(broken, tmp_path / "0")
 
 
@@ -174,7 +175,7 @@ def test_classrooms_json_names_every_task():
     points = [task.points for task in A2.tasks]
     every_task_is_a_test(autograder, autograder.as_json(A2, "minigrad-course"), points)
     for change in (("--task {task.name}", "--task {short}"), ('"points": task.points', '"points": 1')):
-        module = mutant("minigrad_course.grading.autograder", change)
+        module = mutant("minigrad_course.classroom.autograder", change)
         with pytest.raises(AssertionError):
             every_task_is_a_test(module, module.as_json(A2, "minigrad-course"), points)
 

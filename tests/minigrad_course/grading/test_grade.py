@@ -10,10 +10,10 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import pytest
-from minigrad_course import commands
 from minigrad_course.grading import find_assignment
 from minigrad_course.grading.grade import SubmissionFile, combine, grade
 from minigrad_course.grading.reports import as_gradescope, as_json, as_junit, as_text, result_table
+from minigrad_course.lesson import lessons
 from rich.console import Console
 
 from tests.minigrad_course.grading.gradescope_laws import is_gradescope
@@ -227,7 +227,7 @@ def test_without_hypothesis_it_says_how_to_get_it():
 def test_lessons_are_listed_as_their_docstrings_present_them(minigrad):
     status, out, _ = minigrad("lesson")
     assert status == 0
-    for one in commands.lessons():
+    for one in lessons.lessons():
         assert one.number in out and one.title and one.section and "\n" not in one.section
     assert "synchronous data parallelism" in out
 
@@ -237,19 +237,19 @@ def test_a_lesson_runs_where_one_is(minigrad, tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     text = '"""Lesson 03. A toy: runs.\n\nLecture section: toys\nand more. Then.\n"""\nopen("ran", "w")\n'
     (folder / "lesson.py").write_text(text, encoding="utf-8")
-    monkeypatch.setattr(commands.lessons, "__defaults__", (tmp_path / "lessons",))
-    (one,) = commands.lessons()
+    monkeypatch.setattr(lessons.lessons, "__defaults__", (tmp_path / "lessons",))
+    (one,) = lessons.lessons()
     assert (one.number, one.title, one.section) == ("03", "A toy: runs", "toys and more")
     assert minigrad("lesson", "3")[0] == 0 and (tmp_path / "ran").exists()
     status, _, err = minigrad("lesson", "99")
     assert status == 1 and "no lesson '99'; there are 03" in err
-    monkeypatch.setattr(commands.lessons, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(lessons.lessons, "__defaults__", (tmp_path,))
     assert "install minigrad-course again" in minigrad("lesson")[2]
 
 
 def test_the_starter_of_an_installation_is_graded_for_nobody(minigrad, monkeypatch, tmp_path):
     """In an empty folder the command asks for a file; in a copy of the course it grades the copy."""
-    monkeypatch.setattr(commands, "INSTALLED", True)
+    monkeypatch.setattr(lessons, "INSTALLED", True)
     status, out, err = minigrad("grade", "a3")
     assert status == 1 and not out and err.count("\n") == 1, err
     for words in ("assignments/a3_data_parallel/submission.py in this folder", "minigrad lesson --copy DIR"):

@@ -14,7 +14,7 @@ import helper
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from minigrad_course.style import start_lesson
+from minigrad_course.shared.style import start_lesson
 
 FIGURES = start_lesson("{folder}")
 print("first", helper.NUMBER)
@@ -59,7 +59,7 @@ def double(x):
 '''
 ANSWERS = '''"""Answers."""
 
-from minigrad_course.questions import Question
+from minigrad_course.lesson.questions import Question
 
 
 def right(student):

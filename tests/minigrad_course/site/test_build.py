@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from minigrad_course.commands import Lesson
+from minigrad_course.lesson.lessons import Lesson
 from minigrad_course.site import lesson_page, markdown
 from minigrad_course.site.build import build
 from minigrad_course.site.cells import read_cells

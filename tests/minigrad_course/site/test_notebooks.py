@@ -10,13 +10,16 @@ from unittest.mock import patch
 
 import pytest
 from matplotlib.figure import Figure
-from minigrad_course import commands, figure_canvas
+from minigrad_course import LESSONS
+from minigrad_course.lesson.command import write_lesson
+from minigrad_course.lesson.lessons import Lesson, lessons, own_copy
+from minigrad_course.shared import figure_canvas
 from minigrad_course.site import notebook
 
 from tests.bugs.mutant import mutant
 from tests.minigrad_course.site.notebook_runs import runs_cell_by_cell, runs_in_a_kernel
 
-CHEAP = commands.LESSONS / "11_model_parallel" / "lesson.py"
+CHEAP = LESSONS / "11_model_parallel" / "lesson.py"
 
 
 def test_a_notebook_runs_cell_by_cell_in_an_empty_folder(tmp_path):
@@ -26,7 +29,7 @@ def test_a_notebook_runs_cell_by_cell_in_an_empty_folder(tmp_path):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("lesson", commands.lessons(), ids=lambda lesson: lesson.number)
+@pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: lesson.number)
 def test_every_notebook_runs_in_a_kernel_of_jupyter(lesson, tmp_path):
     runs_in_a_kernel(notebook.notebook(lesson.file), empty(tmp_path))
 
@@ -55,8 +58,8 @@ def test_the_notebook_of_a_copy_uses_the_helper_files_of_the_copy(tmp_path, monk
         '"""Lesson 11. Mine."""\n# %%\nimport drawings\nprint(drawings.__file__)\n', encoding="utf-8"
     )
     monkeypatch.chdir(tmp_path / "course")
-    lesson = commands.Lesson.read(commands.own_copy(CHEAP))
-    commands.write_lesson(lesson, None, tmp_path / "own.ipynb")
+    lesson = Lesson.read(own_copy(CHEAP))
+    write_lesson(lesson, None, tmp_path / "own.ipynb")
     printed = runs_cell_by_cell((tmp_path / "own.ipynb").read_text(encoding="utf-8"), empty(tmp_path))
     assert printed.strip() == str(copy / "drawings.py")
 
@@ -103,4 +106,4 @@ def test_a_notebook_shows_the_pictures_that_a_cell_saves(tmp_path):
 )
 def test_a_picture_that_is_not_shown_is_seen(tmp_path, right, wrong):
     with pytest.raises((AssertionError, TypeError)):
-        shows_each_picture_once(mutant("minigrad_course.figure_canvas", (right, wrong)), tmp_path)
+        shows_each_picture_once(mutant("minigrad_course.shared.figure_canvas", (right, wrong)), tmp_path)

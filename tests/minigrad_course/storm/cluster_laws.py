@@ -7,10 +7,10 @@ from __future__ import annotations
 from contextlib import suppress
 
 import numpy as np
+from minigrad_course.storm.fault import Fault
+from minigrad_course.storm.unreliable_cluster import LIMIT, Killed, UnreliableCluster, UnreliableComm
 
 from backends.comm.virtual import Link
-from backends.storm.fault import Fault
-from backends.storm.unreliable_cluster import LIMIT, Killed, UnreliableCluster, UnreliableComm
 
 LINK = Link(0.01)
 

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-from backends.storm.storm import Report, Storm
+from minigrad_course.storm.storm import Report, Storm
+
+
+@dataclass(frozen=True)
+class Planted(Storm):
+    """It fails if all faults of one of these lists are in it, each fault named by its time."""
+
+    causes: tuple[frozenset[int], ...] = ()
+
+    def run(self) -> Report:
+        times = {int(fault.at) for fault in self.faults}
+        problem = "not safe" if any(cause <= times for cause in self.causes) else None
+        return Report(self, [], [], problem, 0.0, 0, Counter())
+
 
 StormOf = Callable[[int], Storm]
 

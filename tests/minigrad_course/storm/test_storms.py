@@ -6,18 +6,18 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.storm.fault import KINDS, Fault
+from minigrad_course.storm.job import STRATEGIES, Job
+from minigrad_course.storm.storm import Storm
 
 from backends.data_parallel import DataParallel, LocalSGD
-from backends.storm.fault import KINDS, Fault
-from backends.storm.job import STRATEGIES, Job
-from backends.storm.storm import Report, Storm
 from tests.minigrad_course.storm.storm_laws import (
+    Planted,
     no_smaller_part_fails,
     same_seed_same_trace,
     storms_are_safe_and_live,
@@ -54,7 +54,7 @@ def test_the_same_seed_gives_the_same_trace():
 
 
 def test_another_process_gives_the_same_trace():
-    code = "from backends.storm import Storm; print(Storm.of(97).run().trace, end='')"
+    code = "from minigrad_course.storm.storm import Storm; print(Storm.of(97).run().trace, end='')"
     env = {**os.environ, "PYTHONHASHSEED": "5"}
     command = [sys.executable, "-c", code]
     other = subprocess.run(command, env=env, capture_output=True, encoding="utf-8", timeout=100)
@@ -65,18 +65,6 @@ def test_a_storm_is_compared_with_its_own_strategies():
     for strategy in (DataParallel, partial(LocalSGD, period=3)):
         find = partial(dict.__getitem__, {"replicated": strategy})
         assert Storm.of(1, "replicated", 2, find).only([]).run().problem is None
-
-
-@dataclass(frozen=True)
-class Planted(Storm):
-    """It fails if all faults of one of these lists are in it, each fault named by its time."""
-
-    causes: tuple[frozenset[int], ...] = ()
-
-    def run(self) -> Report:
-        times = {int(fault.at) for fault in self.faults}
-        problem = "not safe" if any(cause <= times for cause in self.causes) else None
-        return Report(self, [], [], problem, 0.0, 0, Counter())
 
 
 @given(causes=st.lists(st.frozensets(st.integers(0, 5)), min_size=1, max_size=3))

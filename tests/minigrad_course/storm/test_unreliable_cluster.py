@@ -2,8 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.storm.fault import Fault
 
-from backends.storm.fault import Fault
 from tests.minigrad_course.storm import cluster_laws as laws
 
 TIMES = st.floats(0.001, 700.0).map(lambda seconds: round(seconds, 3))

@@ -14,12 +14,12 @@ from minigrad_course.grading.array_checks import (
     check_like,
     check_private,
     check_unchanged,
-    plural,
 )
 from minigrad_course.grading.restricted_comm import RestrictedComm
 
 from backends.comm import Communicator
 from backends.comm.trace import Traced
+from backends.words import counted
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Case:
     seed: int
 
     def __str__(self) -> str:
-        return f"{plural(self.ranks, 'rank')}, {plural(self.length, 'element')}"
+        return f"{counted(self.ranks, 'rank')}, {counted(self.length, 'element')}"
 
     def vector(self, rank: int) -> np.ndarray:
         """Whole numbers, whose sums are exact in any order."""
@@ -65,7 +65,7 @@ def check_mean(submission: Any, case: Case, comm: Communicator) -> None:
     check_equal(f"rank {comm.rank}'s result", result, expected, atol=1e-12)
     sent, most = traced.record.ledger.sent().messages, case.ranks - 1
     if sent > most:
-        raise Wrong(f"the result is right, but rank {comm.rank} sent {plural(sent, 'message')}, not {most}")
+        raise Wrong(f"the result is right, but rank {comm.rank} sent {counted(sent, 'message')}, not {most}")
 
 
 # Each task brings a wrong answer, which its check must refuse. A part has easier cases, and earns a share of

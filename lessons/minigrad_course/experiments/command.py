@@ -1,0 +1,43 @@
+"""``minigrad experiment``: lists the experiments, or runs one."""
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from backends.cli.curves import check_drawing
+from backends.cli.next_command import NextCommand
+from minigrad.lookup import check_choice
+
+
+def experiment(
+    name: Annotated[
+        str | None, typer.Argument(help="which one, as speedup (default: list all)", metavar="NAME")
+    ] = None,
+) -> None:
+    """List the experiments, or run one on two MPI processes; result and picture go to runs/experiments/."""
+    check_drawing()
+    from .experiments import EXPERIMENTS
+
+    if name is None:
+        table = Table("experiment", "what it measures", title="run one with: minigrad experiment speedup")
+        for one in EXPERIMENTS.values():
+            table.add_row(one.name, one.title)
+        Console().print(table)
+        after_experiment(None, list(EXPERIMENTS)).show(Console())
+        return
+    check_choice("experiment", name, EXPERIMENTS)
+    status = EXPERIMENTS[name]().start()
+    if status == 0:
+        after_experiment(name, list(EXPERIMENTS)).show(Console())
+    sys.exit(status)
+
+
+def after_experiment(name: str | None, names: list[str]) -> NextCommand:
+    """The experiment after this one; of the last one, the lessons."""
+    place = 0 if name is None else names.index(name) + 1
+    if place < len(names):
+        return NextCommand(f"minigrad experiment {names[place]}", "it runs on two MPI processes")
+    return NextCommand("minigrad lesson", "all lessons, with what you have done")

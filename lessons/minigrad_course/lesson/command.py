@@ -1,0 +1,164 @@
+"""``minigrad lesson``: lists the lessons, runs one, and checks the answers to its questions."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from backends.checkpoint.disk import REAL
+from backends.cli.console import print_paths
+from backends.cli.curves import check_drawing
+from backends.cli.next_command import NextCommand
+from backends.cli.run_folder import check_writable
+from backends.launch.supervise import supervise
+from backends.process.launcher import under_mpiexec
+from backends.process.signals import Interrupted
+
+from .. import LESSONS
+from .lessons import Lesson, copy_lessons, lessons, own_copy
+from .progress import FILE as PROGRESS
+from .progress import Progress, note_answers, note_lesson
+from .questions import QUESTIONS
+from .questions import check as check_questions
+
+
+def lesson(
+    number: Annotated[
+        str | None, typer.Argument(help="which one, as 06 (default: list all)", metavar="NUMBER")
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="check your answers to its questions", metavar="")
+    ] = False,
+    file: Annotated[
+        Path | None, typer.Option(help="your answers (default: questions.py beside it)", metavar="PATH")
+    ] = None,
+    copy: Annotated[
+        Path | None,
+        typer.Option(help="copy all lessons and assignments to read and edit to this folder", metavar="DIR"),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="run it and write it as one HTML page", metavar="FILE")
+    ] = None,
+    notebook: Annotated[
+        Path | None, typer.Option(help="write it as a notebook for Jupyter", metavar="FILE")
+    ] = None,
+) -> None:
+    """List the lessons with their lecture sections, or run one, which draws its figures in runs/lessons/.
+
+    In a folder that --copy made it runs and checks the copy.
+    """
+    known = lessons()
+    if copy is not None:
+        copy_lessons(copy)
+        print(f"the lessons and assignments are in {copy}, where the commands run your copy")
+        NextCommand(f"cd {shlex.quote(str(copy))} && minigrad lesson 01", "the first one").show(Console())
+        return
+    console = Console()
+    if number is None:
+        progress = Progress.read()
+        table = Table("lesson", "title", "lecture section", "done", title="run one with: minigrad lesson 06")
+        for one in known:
+            table.add_row(one.number, one.title, one.section, progress.of_lesson(one.number))
+        console.print(table)
+        todo = next((one.number for one in known if not progress.lessons.get(one.number)), None)
+        if todo is not None:
+            NextCommand(f"minigrad lesson {todo}", f"what is done is kept in {PROGRESS}").show(console)
+        return
+    chosen = next((x for x in known if number.zfill(2) == x.number or number == x.file.parent.name), None)
+    if chosen is None:
+        raise ValueError(f"no lesson {number!r}; there are {', '.join(one.number for one in known)}")
+    if check:
+        sys.exit(check_answers(chosen, file))
+    if html is not None or notebook is not None:
+        write_lesson(replace(chosen, file=own_copy(chosen.file)), html, notebook)
+        NextCommand(f"minigrad lesson {chosen.number} --check", "your answers to its questions").show(console)
+        return
+    under_mpiexec()  # raises where it is not clear whether it is
+    check_folder(Path("runs", "lessons"))
+    script = own_copy(chosen.file)
+    print(f"lesson {chosen.number}; the file to read beside it:\n{script}\n", flush=True)
+    try:
+        width = console.width if console.is_terminal else None
+        variables = {"PYTHONIOENCODING": ":replace", **os.environ}  # a locale without a character prints ?
+        status = supervise([sys.executable, str(script)], variables, width=width)
+    except Interrupted as error:
+        raise Interrupted(error.number, "the figures that it has drawn are in runs/lessons/") from None
+    if status == 0:
+        note_lesson(chosen.number)
+        print_paths(console, questions=own_copy(chosen.file.with_name("questions.py")))
+        command = f"minigrad lesson {chosen.number} --check"
+        NextCommand(command, "first predict: a letter for each question in that file").show(console)
+    sys.exit(status)
+
+
+def after(lesson: Lesson) -> NextCommand | None:
+    """The first assignment about this lesson, as the table of README.md has it; else the lesson after it."""
+    text = (LESSONS / "README.md").read_text(encoding="utf-8")
+    for name, numbers in re.findall(r"^\| \[(a\d+)\]\(.*\| ([\d, ]+) \|$", text, re.MULTILINE):
+        if lesson.number in numbers.split(", "):
+            return NextCommand(f"minigrad grade {name}", "the assignment about this lesson")
+    following = [one.number for one in lessons() if one.number > lesson.number]
+    return NextCommand(f"minigrad lesson {following[0]}", "the lesson after it") if following else None
+
+
+def write_lesson(lesson: Lesson, html: Path | None, notebook: Path | None) -> None:
+    """Write the lesson's page and notebook, each unless it is None."""
+    check_writable(html, "--html")
+    check_writable(notebook, "--notebook")
+    if notebook is not None:
+        from ..site.notebook import notebook as text_of_notebook
+
+        copied = None if lesson.file.is_relative_to(LESSONS) else lesson.file.parent
+        notebook.write_text(text_of_notebook(lesson.file, copied), encoding="utf-8")
+        print(
+            f"lesson {lesson.number} is in\n{notebook}\nwhich any Jupyter opens where minigrad is installed"
+        )
+    if html is not None:
+        check_drawing()
+        from ..site.single_page import single_page
+
+        print(f"running lesson {lesson.number}", flush=True)
+        html.write_text(single_page(lesson), encoding="utf-8")
+        print(f"its page, with output and pictures, is in\n{html}")
+
+
+def check_folder(folder: Path) -> None:
+    """Make the folder in which lessons draw; raises OSError where nothing can be written into it."""
+    try:
+        REAL.make_folder(folder)
+    except OSError as error:
+        raise OSError(
+            f"cannot write into {folder.absolute()}: {error.strerror}; lessons draw there: run it in a "
+            "folder that you may write"
+        ) from None
+
+
+def check_answers(lesson: Lesson, file: Path | None) -> int:
+    """Print what is to be said of each answer; returns 0 if all questions are answered."""
+    folder = lesson.file.parent
+    if file is not None and not file.is_file():
+        raise ValueError(f"there is no file {file}; copy {folder / QUESTIONS} and answer in it")
+    file = file or own_copy(folder / QUESTIONS)
+    verdicts = check_questions(folder, file)
+    console = Console()
+    for verdict in verdicts:
+        mark = "[green]right[/]" if verdict.answered else "[yellow]open[/] "
+        console.print(f"{verdict.number}. {mark} {escape(verdict.text)}", highlight=False)
+    right = sum(verdict.answered for verdict in verdicts)
+    console.print(f"{right} of {len(verdicts)} answered in {file}", highlight=False, soft_wrap=True)
+    note_answers(lesson.number, right, len(verdicts))
+    if right < len(verdicts):
+        return 1
+    if (following := after(lesson)) is not None:
+        following.show(console)
+    return 0

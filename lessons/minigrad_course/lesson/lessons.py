@@ -1,0 +1,65 @@
+"""The lessons as their files present them, and a student's copy of them."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import INSTALLED, LESSONS
+
+COPIED = ("[0-9]*_*", "assignments")
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A lesson as its docstring presents it."""
+
+    number: str
+    title: str
+    section: str
+    file: Path
+
+    @classmethod
+    def read(cls, file: Path) -> Lesson:
+        text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+        title = text.partition("\n")[0].removeprefix("Lesson ").partition(". ")[2]
+        section = text.partition("Lecture section: ")[2].partition(".")[0].replace("\n", " ")
+        return cls(file.parent.name.partition("_")[0], title.rstrip("."), section, file)
+
+
+def lessons(folder: Path = LESSONS) -> list[Lesson]:
+    """All lessons, in order; raises RuntimeError where the lessons are not installed."""
+    files = sorted(folder.glob("[0-9]*/lesson.py"))
+    if not files:
+        raise RuntimeError(f"there are no lessons in {folder}; install minigrad-course again")
+    return [Lesson.read(file) for file in files]
+
+
+def copy_lessons(folder: Path) -> None:
+    """Copy the lessons and assignments, without answers, to a new or empty ``folder``; else ValueError."""
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ValueError(f"--copy needs a new or empty folder, and {folder} is not; name another one")
+    for source in (path for pattern in COPIED for path in LESSONS.glob(pattern)):
+        ignored = shutil.ignore_patterns("answers.py", "instructor.md", "__pycache__", "runs")
+        shutil.copytree(source, folder / source.name, ignore=ignored)
+
+
+def own_copy(file: Path) -> Path:
+    """The student's copy of ``file`` where the current folder is one that ``--copy`` made, else ``file``."""
+    if not file.is_relative_to(LESSONS):
+        return file
+    copy = file.relative_to(LESSONS)
+    return copy if copy.exists() else file
+
+
+def own_starter(file: Path) -> Path:
+    """The student's copy of a starter; raises ValueError where the only one is that of the installation."""
+    copy = own_copy(file)
+    if INSTALLED and copy.is_relative_to(LESSONS):
+        raise ValueError(
+            f"there is no {file.relative_to(LESSONS)} in this folder, and the installed one is nobody's "
+            f"submission; name your file, or write a copy of the course with: minigrad lesson --copy DIR"
+        )
+    return copy
