@@ -11,7 +11,6 @@ from typing import Any
 from .lookup import at_least_one
 from .module import Module
 from .optim import Optimizer
-from .placed_state import SquareNorms
 from .strategy import Strategy
 
 
@@ -25,8 +24,8 @@ class Serial(Strategy):
         """Nothing to do: backward adds to ``grad``."""
         return nullcontext()
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
-        if square_norms is None:
+    def update(self, model: Module, optimizer: Optimizer) -> None:
+        if self.inner:  # in a Stack, where these have the other parts of the norms
+            super().update(model, optimizer)
+        else:
             optimizer.step()
-        else:  # those of the strategies inside, in a Stack
-            super().update(model, optimizer, square_norms)

@@ -5,12 +5,10 @@ Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``sy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from . import ops
 from .backend import Backend
@@ -20,8 +18,8 @@ from .device import Array
 from .mean_check import MeanCheck
 from .module import Module
 from .optim import Optimizer
-from .placed_state import PlacedState, SquareNorms
-from .tensor import Parameter, Tensor
+from .placed_state import PlacedState, Values
+from .tensor import Tensor
 from .weighted_mean import WeightedMean
 from .work import ForwardBackward, Loss, Work, forward_backward_pass
 
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from .train import History
 
 
-class Strategy(Backend, PlacedState, Declaration):
+class Strategy(Backend, Declaration):
     """A Backend that knows the model it placed, refuses wrong use, and says what its ranks hold.
 
     ``finalize`` is called after the last update, ``close`` at the end. In a Stack, the strategies inside this
@@ -38,14 +36,23 @@ class Strategy(Backend, PlacedState, Declaration):
     ``return self.hold(model)``.
     """
 
+    state_class: ClassVar[type[PlacedState]] = PlacedState
+    own_state: ClassVar[tuple[str, ...]] = ()  # attributes that no step and no ``state`` tells anew
+    inner: Sequence[Strategy] = ()  # the strategies inside this one, in a Stack
     step_number = 0  # of the next step
     model: Module | None = None  # the one that it trains, as ``place`` returned it; Serial trains any
     steps_of_model = 0  # that it has taken since ``place``
     mean_check: MeanCheck | None = None  # of the first loss that parts of a batch are weighted for
     comm: Any = None  # the ranks that it works with; None where it is alone
 
+    @property
+    def state(self) -> PlacedState:
+        """What its ranks hold of the state of the model that it placed."""
+        return self.state_class(self)
+
     def enclose(self, inner: Sequence[Strategy]) -> None:
         """Called by a Stack, before ``place``, with the strategies inside this one."""
+        self.inner = inner
 
     def hold(self, model: Module) -> Module:
         """Note that this backend, which keeps the state of one model, trains ``model``; returns it."""
@@ -151,20 +158,23 @@ class Strategy(Backend, PlacedState, Declaration):
         """Give the next step this number, as a run that goes on after so many steps."""
         self.step_number = number
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
-        """Let the optimizer, of all or some of ``model.parameters()``, use the gradients that ``step`` left.
-
-        ``square_norms`` stands for ``global_square_norms``, where a Stack has its own.
-        """
+    def update(self, model: Module, optimizer: Optimizer) -> None:
+        """Let the optimizer, of all or some of the model's parameters, use the gradients of ``step``."""
         if self.model is not None:  # a strategy with a ``step`` of its own need not hold one
             self.check_model(model)
-        optimizer.step(total=self.total_squares(model, optimizer, square_norms))
+        optimizer.step(total=partial(self.state.total_squares, model, optimizer))
 
-    def total_squares(
-        self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None
-    ) -> Callable[[np.ndarray], np.ndarray]:
-        """``global_square_norms`` of rows in the order of the optimizer, which has any of the parameters."""
-        return partial(in_order_of, optimizer.parameters, model, square_norms or self.global_square_norms)
+    def full_parameters(self, model: Module) -> Values:
+        """The serial run's parameters, by name; all ranks call."""
+        return self.state.full_parameters(model)
+
+    def full_state(self, model: Module) -> Values:
+        """The serial run's running statistics and the like, by name; all ranks call."""
+        return self.state.full_state(model)
+
+    def full_gradients(self, model: Module) -> Values:
+        """The serial run's gradients, by name, None where the loss does not reach; all ranks call."""
+        return self.state.full_gradients(model)
 
     def finalize(self, model: Module) -> None:
         """Called once, after the last update: afterwards the model is the one that was trained."""
@@ -208,25 +218,6 @@ def check_strategy(backend: Any) -> None:
             f"{type(backend).__name__} is no Strategy; derive it from minigrad.strategy.Strategy, a Backend "
             "with the checks and the state that training and proofs need"
         )
-
-
-def in_order_of(
-    parameters: Sequence[Parameter], model: Module, square_norms: SquareNorms, squares: np.ndarray
-) -> np.ndarray:
-    """``square_norms`` of ``squares``, which has a row for each of ``parameters``, in their order.
-
-    Rows of the model's other parameters, and of those that only other ranks hold, stand at the end. A
-    parameter that is not the model's keeps its row.
-    """
-    rows_of = {p: i for i, p in enumerate(model.parameters())}
-    pairs = [(n, rows_of[p]) for n, p in enumerate(parameters) if p in rows_of]
-    numbers, rows = [n for n, _ in pairs], [row for _, row in pairs]
-    by_model = np.zeros((len(rows_of), 2))
-    by_model[rows] = squares[numbers]
-    totals = square_norms(model, by_model)
-    squares = squares.copy()
-    squares[numbers] = totals[rows]
-    return np.concatenate([squares, np.delete(totals, rows, axis=0)])
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from minigrad.device import Array, array_module
 from minigrad.lookup import at_least_one
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.placed_state import SquareNorms
 from minigrad.strategy import Strategy
 from minigrad.traits import Traits
 from minigrad.work import ForwardBackward, Work, forward_backward_pass
@@ -88,9 +87,9 @@ class ModelAveraging(AllreduceChoice, Strategy):
         self.samples += len(work.batch)
         return super().forward_backward(work, inner)
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+    def update(self, model: Module, optimizer: Optimizer) -> None:
         """This rank's own update; every ``period``-th is followed by an exchange."""
-        super().update(model, optimizer, square_norms)
+        super().update(model, optimizer)
         self.updates += 1
         if self.updates == self.period:
             self.combine(model)
@@ -154,11 +153,11 @@ class LocalSGD(ModelAveraging):
         self.period, self.average_momentum = at_least_one("period", period), average_momentum
         self.optimizer: Optimizer | None = None
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+    def update(self, model: Module, optimizer: Optimizer) -> None:
         if self.average_momentum and self.optimizer is not optimizer:
             self.optimizer = optimizer
             complete_state(optimizer)
-        super().update(model, optimizer, square_norms)
+        super().update(model, optimizer)
 
     def average(self, arrays: list[Array], model: Module) -> None:
         states = [] if self.optimizer is None else self.optimizer.state

@@ -1,6 +1,6 @@
 """Each rank holds the optimizer's state of its elements only; here the parts come together, and apart again.
 
-Lecture section: data lifetimes. Lesson: 06_data_parallel, by ``sharded.py``.
+Lecture section: data lifetimes. Lesson: 06_data_parallel, by ``sharded_state.py``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ import numpy as np
 from minigrad.device import array_module
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.placed_state import Values, host_copy, is_number
-from minigrad.strategy import Strategy
+from minigrad.placed_state import PlacedState, Values, host_copy, is_number
 from minigrad.tensor import Parameter
 
 from ..comm.collectives import allgather
-from ..comm.communicator import Communicator
 
 
 class Elements(NamedTuple):
@@ -29,10 +27,8 @@ class Elements(NamedTuple):
     within: slice
 
 
-class ShardedOptimizer(Strategy):
-    """A strategy whose optimizer has a state for each of this rank's elements, in their order."""
-
-    comm: Communicator
+class ShardedOptimizer(PlacedState):
+    """The state of a model whose optimizer has one for each of this rank's elements, in their order."""
 
     def owned_by(self, rank: int) -> Iterator[Elements]:
         """The elements of ``rank``, in the order in which it passes them to its optimizer."""
@@ -44,8 +40,8 @@ class ShardedOptimizer(Strategy):
         return [elements for elements in self.owned_by(rank) if elements.parameter in trained]
 
     def optimizer_values(self, model: Module, optimizer: Optimizer, key: str) -> Values:
-        """As ``Strategy``, from the parts of all ranks: an all-gather of what there is, one of the arrays."""
-        n = len(self.trained_by(optimizer, self.rank))
+        """From the parts of all ranks: an all-gather of what there is, and one of the arrays."""
+        n = len(self.trained_by(optimizer, self.backend.rank))
         mine = [host_copy(state.get(key)) for state in optimizer.state[:n]]
         mine += [None] * (n - len(mine))  # before the first step
         arrays = [value for value in mine if value is not None and value.ndim]
@@ -54,7 +50,7 @@ class ShardedOptimizer(Strategy):
         text = np.frombuffer(json.dumps(words).encode(), np.uint8)
         values: dict[Parameter, Any] = {}
         for rank, (words, parts) in enumerate(
-            zip(allgather(self.comm, text), allgather(self.comm, content), strict=True)
+            zip(allgather(self.backend.comm, text), allgather(self.backend.comm, content), strict=True)
         ):
             start = 0
             owned = self.trained_by(optimizer, rank)
@@ -74,7 +70,7 @@ class ShardedOptimizer(Strategy):
     def set_optimizer_values(self, model: Module, optimizer: Optimizer, values: dict[str, Values]) -> None:
         names = {parameter: name for name, parameter in model.named_parameters().items()}
         optimizer.state = []
-        for parameter, within in self.trained_by(optimizer, self.rank):
+        for parameter, within in self.trained_by(optimizer, self.backend.rank):
             state: dict[str, Any] = {}
             for key, of_key in values.items():
                 if (value := of_key.get(names[parameter])) is not None:

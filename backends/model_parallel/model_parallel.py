@@ -18,7 +18,7 @@ from minigrad.device import array_module, unflatten
 from minigrad.forward_pass import current_path
 from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential, evaluation_mode
-from minigrad.placed_state import Values
+from minigrad.placed_state import PlacedState, Values
 from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
 from minigrad.traits import Traits
@@ -36,6 +36,36 @@ from .sharding import Shard, ShardedTensor
 from .spatial.layers import SPATIAL, Tiling, tiling_of
 
 
+class SplitLayers(PlacedState):
+    """The state of a model of whose layers each rank holds a part."""
+
+    backend: ModelParallel
+
+    def unshard_values(self, model: Module, values: Values) -> Values:
+        """The whole arrays, by name, made of the parts of all ranks; None stays None."""
+        return values | {name: shard.gather(values[name]) for name, shard in split_arrays(model, values)}
+
+    def shard_values(self, model: Module, values: Values) -> Values:
+        return values | {name: shard.local_part(values[name]) for name, shard in split_arrays(model, values)}
+
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """Sums over the ranks, in which what several hold counts once."""
+        rank, size = self.backend.rank, self.backend.size
+        shards, names = shards_of(model), model.named_parameters()
+        parameters = [array[1:] for array in model.named_arrays() if array[0] in names]
+        once = [shards[p].comm.size / size if p in shards else float(rank == 0) for p in parameters]
+        return allreduce(self.backend.comm, squares * np.array(once)[:, None])
+
+
+def split_arrays(model: Module, values: Values) -> Iterator[tuple[str, Shard]]:
+    """The names of ``values`` that are split, and how."""
+    shards = shards_of(model)
+    for name, owner, attribute in model.named_arrays():
+        value = values.get(name)
+        if (owner, attribute) in shards and value is not None and value.ndim:  # numbers are whole
+            yield name, shards[owner, attribute]
+
+
 class ModelParallel(Strategy):
     """Every rank has the whole batch and its part of the layers in the plan; trains like serial.
 
@@ -47,6 +77,7 @@ class ModelParallel(Strategy):
     """
 
     traits = Traits(splits_layers=True)
+    state_class = SplitLayers
     splits, pass_through = SPLITS, PASS_THROUGH
 
     def __init__(
@@ -176,34 +207,10 @@ class ModelParallel(Strategy):
                 parameter.grad = g
         return loss
 
-    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
-        """Sums over the ranks, in which what several hold counts once."""
-        shards, names = shards_of(model), model.named_parameters()
-        parameters = [array[1:] for array in model.named_arrays() if array[0] in names]
-        once = [shards[p].comm.size / self.size if p in shards else float(self.rank == 0) for p in parameters]
-        return allreduce(self.comm, squares * np.array(once)[:, None])
-
     def close(self) -> None:
         """Drop the groups of ranks; the layers still need them to compute, and free them in the end."""
         super().close()
         self.tilings, self.partial = {}, {}
-
-    def unshard_values(self, model: Module, values: Values) -> Values:
-        """The whole arrays, by name, made of the parts of all ranks; None stays None."""
-        values, shards = dict(values), shards_of(model)
-        for name, owner, attribute in model.named_arrays():
-            value = values.get(name)
-            if (owner, attribute) in shards and value is not None and value.ndim:  # numbers are whole
-                values[name] = shards[owner, attribute].gather(value)
-        return values
-
-    def shard_values(self, model: Module, values: Values) -> Values:
-        values, shards = dict(values), shards_of(model)
-        for name, owner, attribute in model.named_arrays():
-            value = values.get(name)
-            if (owner, attribute) in shards and value is not None and value.ndim:
-                values[name] = shards[owner, attribute].local_part(value)
-        return values
 
     def refusal(self, inner: Strategy) -> str:
         splits = "ModelParallel splits layers, so nothing can stand inside of it; put it innermost"

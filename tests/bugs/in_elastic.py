@@ -97,7 +97,7 @@ BUGS = [
         "return bool(len(mine)) / (len(vars(self)['deaths']) + self.size if 'deaths' in vars(self) else 1)",
         survivors_and_joiners_train_like_serial, DIFFERENT),
     Bug("a joiner has no momentum", TRANSFER,
-        "    Strategy().set_optimizer_values(model, optimizer, values[OPTIMIZER])\n", "",
+        "    Strategy().state.set_optimizer_values(model, optimizer, values[OPTIMIZER])\n", "",
         survivors_and_joiners_train_like_serial, DIFFERENT),
     Bug("a joiner begins with the first step", TRANSFER,
         '    vars(history).update(facts["history"])\n', "",

@@ -153,18 +153,19 @@ def gradients_that_some_steps_reach_add_up() -> None:
 # Bugs
 
 SERIAL = "of its scale on rank"
-STRATEGY, SHARDED = "minigrad.strategy", "backends.data_parallel.zero.sharded"
+STRATEGY, PLACED = "minigrad.strategy", "minigrad.placed_state"
+SHARDED = "backends.data_parallel.zero.sharded"
 SERVERS = "backends.data_parallel.parameter_server.parameter_server"
 
 BUGS = [
-    Bug("norms are read in the optimizer's order", STRATEGY, "    by_model[rows] = squares[numbers]\n",
-        "    by_model[sorted(rows)] = squares[numbers]\n", norms_are_of_parameters_in_any_order, SERIAL),
-    Bug("norms come back in the model's order", STRATEGY, "    squares[numbers] = totals[rows]\n",
-        "    squares[numbers] = totals[sorted(rows)]\n", norms_are_of_parameters_in_any_order, SERIAL),
-    Bug("norms of a subset are those of the first parameters", STRATEGY,
-        "    by_model[rows] = squares[numbers]\n", "    by_model[: len(rows)] = squares[numbers]\n",
+    Bug("norms are read in the optimizer's order", PLACED, "        totals[rows] = squares[numbers]\n",
+        "        totals[sorted(rows)] = squares[numbers]\n", norms_are_of_parameters_in_any_order, SERIAL),
+    Bug("norms come back in the model's order", PLACED, "        squares[numbers] = totals[rows]\n",
+        "        squares[numbers] = totals[sorted(rows)]\n", norms_are_of_parameters_in_any_order, SERIAL),
+    Bug("norms of a subset are those of the first parameters", PLACED,
+        "        totals[rows] = squares[numbers]\n", "        totals[: len(rows)] = squares[numbers]\n",
         norms_are_of_parameters_in_any_subset, SERIAL),
-    Bug("norms of other ranks' parameters are left out", STRATEGY,
+    Bug("norms of other ranks' parameters are left out", PLACED,
         "np.concatenate([squares, np.delete(totals, rows, axis=0)])", "squares",
         norms_are_of_parameters_in_any_subset, SERIAL),
     Bug("a server numbers parameters as they lie", SERVERS,

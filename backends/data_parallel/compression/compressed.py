@@ -16,7 +16,7 @@ from minigrad.device import Array, array_module
 from minigrad.lookup import choices, lookup
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.placed_state import SquareNorms
+from minigrad.placed_state import PlacedState
 from minigrad.strategy import Strategy
 from minigrad.traits import Traits
 
@@ -35,6 +35,21 @@ def compressor_names() -> list[str]:
     return choices({}, GROUP)
 
 
+class CompressedState(PlacedState):
+    """The state of a training whose ranks have residuals and a compressor."""
+
+    backend: Compressed
+
+    def own_values(self) -> dict[str, Any]:
+        own = self.backend.compressor.own_values()
+        return super().own_values() | {f"compressor {name}": value for name, value in own.items()}
+
+    def set_own_values(self, values: dict[str, Any]) -> None:
+        super().set_own_values(values)
+        names = self.backend.compressor.own_state
+        self.backend.compressor.set_own_values({name: values[f"compressor {name}"] for name in names})
+
+
 class Compressed(DataParallel):
     """Data parallelism that sends C(v) of v = e + g, for a rank's part g of the gradient; then e = v - C(v).
 
@@ -47,7 +62,7 @@ class Compressed(DataParallel):
     holds ``error`` (e) of every rank, and what the compressor must remember.
     """
 
-    own_state = ("error",)
+    state_class, own_state = CompressedState, ("error",)
     traits = Traits(same_layout_only=True, outermost_only=True)
     flags = {
         **DataParallel.flags,
@@ -152,7 +167,7 @@ class Compressed(DataParallel):
                     "no residual was changed, try a smaller learning rate"
                 )
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+    def update(self, model: Module, optimizer: Optimizer) -> None:
         """Raise ValueError for an optimizer with momentum if the compressor has momentum too."""
         own = getattr(optimizer, "momentum", 0.0) or getattr(optimizer, "betas", 0.0)
         if self.compressor.momentum and own:
@@ -160,16 +175,7 @@ class Compressed(DataParallel):
                 f"{type(self.compressor).__name__} applies momentum {self.compressor.momentum} before the "
                 f"exchange, and {type(optimizer).__name__} would add {own}; use SGD with momentum 0"
             )
-        super().update(model, optimizer, square_norms)
-
-    def own_values(self) -> dict[str, Any]:
-        own = self.compressor.own_values()
-        return super().own_values() | {f"compressor {name}": value for name, value in own.items()}
-
-    def set_own_values(self, values: dict[str, Any]) -> None:
-        super().set_own_values(values)
-        names = self.compressor.own_state
-        self.compressor.set_own_values({name: values[f"compressor {name}"] for name in names})
+        super().update(model, optimizer)
 
     def refusal(self, inner: Strategy) -> str | None:
         if not self.traits.equals_serial and inner.traits.splits_layers and inner.size > 1:

@@ -10,7 +10,7 @@ import json
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,12 +22,11 @@ from minigrad.device import Array, array_module, to_host
 from minigrad.lookup import at_least_one
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.placed_state import SquareNorms, Unshard
 from minigrad.strategy import Strategy
 from minigrad.traits import Traits
 from minigrad.work import ForwardBackward, Loss, Work, forward_backward_pass
 
-from ...comm.collectives import allgather, allreduce, broadcast
+from ...comm.collectives import broadcast
 from ...comm.communicator import Communicator, RankEnded
 from ...consistency import (
     bits_of_checksum,
@@ -41,7 +40,6 @@ from ...consistency import (
 )
 from ...stale_rates import find_stale_rate
 from ..flat import FlatLayout, Segment
-from ..sharded_optimizer import Elements, ShardedOptimizer
 from .consistency import consistency_model
 from .server import (
     PULL,
@@ -54,9 +52,10 @@ from .server import (
     lost_server_error,
     send_results,
 )
+from .servers_state import ServersState
 
 
-class ParameterServer(ShardedOptimizer):
+class ParameterServer(Strategy):
     """The last ``servers`` ranks hold the parameters, the others are workers with a share of each batch.
 
     In a step a worker computes the gradient of the mean loss over its share, pushes to each server its part
@@ -89,7 +88,7 @@ class ParameterServer(ShardedOptimizer):
     the pushes in the order in which they reach the first, so no model has parts of different versions.
     """
 
-    own_state = ("steps", "samples", "versions")
+    state_class, own_state = ServersState, ("steps", "samples", "versions")
     traits = Traits(equals_serial=False, outermost_only=True)
     flags = {
         "servers": Flag(int, "ranks that hold the parameters (default: 1)", "S"),
@@ -126,7 +125,6 @@ class ParameterServer(ShardedOptimizer):
         self.steps = self.samples = self.batch = 0
         self.server: Server | None = None
         self.silence = Silence()
-        self.replica: list[Communicator] = []  # the strategies inside this one, in a Stack
         self.optimizer: Optimizer | None = None
         self.reason = ""  # why this worker has left
         self.pending_pulls: list[Callable[[], Array]] = []
@@ -178,8 +176,10 @@ class ParameterServer(ShardedOptimizer):
             self.server = Server(answer, segments, clocks, self.consistency, find_stale_rate(self.stale_rate))
         return self.hold(model)
 
-    def enclose(self, inner: Sequence[Strategy]) -> None:
-        self.replica = [member.comm for member in inner if member.size > 1]
+    @property
+    def replica(self) -> list[Communicator]:
+        """Of the strategies inside this one, in a Stack, those that have several ranks."""
+        return [member.comm for member in self.inner if member.size > 1]
 
     def begin_step(self, model: Module) -> bool:
         """On a worker, pull the parameters first; servers, and workers that have left, do not compute."""
@@ -247,7 +247,7 @@ class ParameterServer(ShardedOptimizer):
                 )
         return loss
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+    def update(self, model: Module, optimizer: Optimizer) -> None:
         """Push the gradient to the servers; on a server, serve until every worker has made this step.
 
         Raises ValueError for optimizers that need the norms of whole parameters, on more than one server.
@@ -328,37 +328,6 @@ class ParameterServer(ShardedOptimizer):
         if self.server is not None and self.server.pushes and self.optimizer is not None:
             self.server.apply(self.server.pushes, self.optimizer)
 
-    def drain(self, model: Module) -> None:
-        """Apply the remaining gradients; then all ranks have the servers' newest parameters.
-
-        Running statistics become the mean of the workers', weighted by their samples.
-        """
-        self.conclude()
-        self.use(self.newest_answers())
-        if statistics := running_statistics(model):
-            own = weighted(self.layout.parameters[0].data, statistics, float(self.samples))
-            load_mean(statistics, allreduce(self.comm, own))
-
-    def own_values(self) -> dict[str, Any]:
-        return super().own_values() | ({} if self.server is None else self.server.own_values())
-
-    def set_own_values(self, values: dict[str, Any]) -> None:
-        super().set_own_values(values)
-        if self.server is not None:
-            self.server.resume(self.steps, self.versions[self.rank - self.workers])
-            self.server.set_own_values(values)
-
-    def newest_answers(self) -> list[Array]:
-        """What each server holds: its version, and its part of the parameters. Collective."""
-        none = self.layout.parameters[0].data.reshape(-1)[:0]
-        return allgather(self.comm, none if self.server is None else self.server.answer)[self.workers :]
-
-    def owned_by(self, rank: int) -> Iterator[Elements]:
-        """The elements of a server, in the order in which it passes them to its optimizer."""
-        if rank >= self.workers:
-            for n, within, _ in self.layout.segments(rank - self.workers):
-                yield Elements(self.layout.parameters[n], within)
-
     def finalize(self, model: Module) -> None:
         """Apply the remaining gradients; then all ranks get the servers' parameters and counts."""
         self.conclude()
@@ -421,14 +390,6 @@ class ParameterServer(ShardedOptimizer):
             self.comm.watch(set(ranks) - {self.rank}, owing or {})
         else:
             self.silence.check(owing or {})
-
-    def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
-        """The servers' parameters, by name. Collective."""
-        parts = [answer[1:] for answer in self.newest_answers()]
-        views = self.layout.views(to_host(array_module(parts[0]).concatenate(parts)))
-        current = dict(zip(self.layout.parameters, views, strict=True))
-        values = {name: to_host(current.get(p, p.data)) for name, p in model.named_parameters().items()}
-        return (unshard or self.unshard_values)(model, values)
 
 
 def check_servers(servers: int, ranks: int) -> None:
