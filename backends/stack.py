@@ -6,8 +6,8 @@ Lecture section: data and model parallelism together. Lesson: 14_hybrid.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial, reduce
 from itertools import combinations
 from typing import Any
@@ -42,6 +42,14 @@ class StackState(PlacedState):
 
     def set_optimizer_values(self, model: Module, optimizer: Optimizer, values: dict[str, Values]) -> None:
         self.states[0].set_optimizer_values(model, optimizer, values)
+
+    @contextmanager
+    def accumulate(self, model: Module) -> Iterator[None]:
+        """Set aside the earlier gradients of every member."""
+        with ExitStack() as stack:
+            for state in self.states:
+                stack.enter_context(state.accumulate(model))
+            yield
 
     def own_values(self) -> dict[str, Any]:
         return {f"{i} {name}": v for i, s in enumerate(self.states) for name, v in s.own_values().items()}
@@ -114,13 +122,6 @@ class Stack(Strategy):
             inner = partial(member.forward_backward, inner=inner)
         return inner(work)
 
-    def accumulate(self, model: Module) -> AbstractContextManager[Any]:
-        """Set aside the earlier gradients of every member."""
-        stack = ExitStack()
-        for member in self.members:
-            stack.enter_context(member.accumulate(model))
-        return stack
-
     def on_grad(self, parameter: Tensor) -> bool:
         return self.announce(parameter, len(self.members))
 
@@ -163,5 +164,15 @@ def check_members(members: tuple[Strategy, ...]) -> None:
     if any(isinstance(member, Stack) for member in members):
         raise ValueError("a stack inside a stack is one stack; name all strategies in it")
     for outer, inner in combinations(members, 2):
+        if inner.traits.outermost_only:
+            raise ValueError(
+                f"{type(inner).__name__} updates parameters in its own way, which only the outermost "
+                "strategy can; put it first"
+            )
+        if outer.traits.depends_on_timing and inner.size > 1:
+            raise ValueError(
+                f"{type(outer).__name__} goes by how fast each rank is, so ranks that share a model would "
+                "not agree on the samples; choose another strategy for the data axis"
+            )
         if reason := outer.refusal(inner):
             raise ValueError(reason)

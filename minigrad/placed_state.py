@@ -5,7 +5,8 @@ Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,22 @@ class PlacedState:
     def set_own_values(self, values: dict[str, Any]) -> None:
         """Go on from what ``own_values`` gave."""
         vars(self.backend).update({name: values[name] for name in self.backend.own_state})
+
+    @contextmanager
+    def accumulate(self, model: Module) -> Iterator[None]:
+        """Add the gradients of a ``with`` block to those of earlier steps, which the block does not see.
+
+        So a strategy sums over ranks what a step computes, and nothing twice.
+        """
+        earlier: dict[Parameter, Array] = {}
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                earlier[parameter], parameter.grad = parameter.grad.copy(), None
+        yield
+        for parameter, g in earlier.items():
+            if parameter.grad is not None:
+                g += parameter.grad
+            parameter.grad = g
 
     def drain(self, model: Module) -> None:
         """Called between two steps, before a checkpoint: afterwards no message is on its way.

@@ -5,8 +5,7 @@ Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``sy
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -14,12 +13,10 @@ from . import ops
 from .backend import Backend
 from .data import Batch
 from .declaration import Declaration
-from .device import Array
 from .mean_check import MeanCheck
 from .module import Module
 from .optim import Optimizer
 from .placed_state import PlacedState, Values
-from .tensor import Tensor
 from .weighted_mean import WeightedMean
 from .work import ForwardBackward, Loss, Work, forward_backward_pass
 
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
     from .train import History
 
 
-class Strategy(Backend, Declaration):
+class Strategy(Backend):
     """A Backend that knows the model it placed, refuses wrong use, and says what its ranks hold.
 
     ``finalize`` is called after the last update, ``close`` at the end. In a Stack, the strategies inside this
@@ -36,6 +33,7 @@ class Strategy(Backend, Declaration):
     ``return self.hold(model)``.
     """
 
+    declaration: ClassVar[Declaration] = Declaration()
     state_class: ClassVar[type[PlacedState]] = PlacedState
     own_state: ClassVar[tuple[str, ...]] = ()  # attributes that no step and no ``state`` tells anew
     inner: Sequence[Strategy] = ()  # the strategies inside this one, in a Stack
@@ -128,7 +126,7 @@ class Strategy(Backend, Declaration):
         self.steps_of_model += 1
         if self.steps_of_model == 2:
             self.check_batch(batch)
-        with self.accumulate(model):
+        with self.state.accumulate(model):
             return super().step(model, batch, loss_fn, inner)
 
     def work(self, model: Module, batch: Batch, loss_fn: Loss) -> Work:
@@ -146,13 +144,6 @@ class Strategy(Backend, Declaration):
         """Whether parts of the batch are weighted, and no loss has been shown to be a mean over samples."""
         splits = weight != 1 or self.micro_batches > 1
         return splits and loss_fn is not ops.cross_entropy and not (self.mean_check and self.mean_check.done)
-
-    def accumulate(self, model: Module) -> AbstractContextManager[Any]:
-        """Add the gradients of a ``with`` block to those of earlier steps, which the block does not see.
-
-        So a strategy sums over ranks what this step computes, and nothing twice.
-        """
-        return accumulated(model.parameters())
 
     def count_steps_from(self, number: int) -> None:
         """Give the next step this number, as a run that goes on after so many steps."""
@@ -198,37 +189,3 @@ class Strategy(Backend, Declaration):
 
     def refusal(self, inner: Strategy) -> str | None:
         """The reason why ``inner`` cannot stand inside this strategy, for a Stack to say; None if it can."""
-        if inner.traits.outermost_only:
-            return (
-                f"{type(inner).__name__} updates parameters in its own way, which only the outermost "
-                "strategy can; put it first"
-            )
-        if self.traits.depends_on_timing and inner.size > 1:
-            return (
-                f"{type(self).__name__} goes by how fast each rank is, so ranks that share a model would "
-                "not agree on the samples; choose another strategy for the data axis"
-            )
-        return None
-
-
-def check_strategy(backend: Any) -> None:
-    """Raise TypeError for a backend that has the hooks alone, and not what training and proofs ask for."""
-    if not isinstance(backend, Strategy):
-        raise TypeError(
-            f"{type(backend).__name__} is no Strategy; derive it from minigrad.strategy.Strategy, a Backend "
-            "with the checks and the state that training and proofs need"
-        )
-
-
-@contextmanager
-def accumulated(parameters: Iterable[Tensor]) -> Iterator[None]:
-    """The gradients that ``parameters`` get in this block are added to those that they had before."""
-    earlier: dict[Tensor, Array] = {}
-    for parameter in parameters:
-        if parameter.grad is not None:
-            earlier[parameter], parameter.grad = parameter.grad.copy(), None
-    yield
-    for parameter, g in earlier.items():
-        if parameter.grad is not None:
-            g += parameter.grad
-        parameter.grad = g

@@ -17,7 +17,7 @@ from minigrad.strategy import Strategy
 from minigrad.traits import Traits
 from minigrad.work import ForwardBackward, Work, forward_backward_pass
 
-from ..comm.collectives import ALLREDUCE, Allreduce, allreduce
+from ..comm.collectives import Allreduce, allreduce
 from ..comm.communicator import Communicator
 from ..consistency import (
     broadcast_model,
@@ -28,11 +28,11 @@ from ..consistency import (
     trained_parameters,
     weighted,
 )
-from .allreduce_choice import AllreduceChoice
+from .allreduce_choice import AllreduceChoice, prepare_allreduce
 from .flat import FlatLayout
 
 
-class ModelAveraging(AllreduceChoice, Strategy):
+class ModelAveraging(Strategy):
     """Each rank updates its own model from its own share; every ``period`` updates the models are combined.
 
     By mathematics not equal to ``Serial``, except on one rank, which does the same to the last bit. The loss
@@ -44,7 +44,7 @@ class ModelAveraging(AllreduceChoice, Strategy):
     """
 
     own_state = ("updates", "samples")
-    flags = {"allreduce": ALLREDUCE}
+    declaration = AllreduceChoice()
     traits = Traits(equals_serial=False, models_differ=True, same_layout_only=True, outermost_only=True)
     period: int | None = None  # None: one exchange, at the end
 
@@ -65,10 +65,10 @@ class ModelAveraging(AllreduceChoice, Strategy):
 
     def place(self, model: Module) -> Module:
         """The whole model. Raises ValueError where ranks built different ones or chose different settings."""
-        check_same_on_all_ranks(self.comm, model, self.settings())
+        check_same_on_all_ranks(self.comm, model, self.declaration.settings(self))
         if self.same_start:
             broadcast_model(self.comm, model)
-        self.prepare_allreduce()
+        prepare_allreduce(self.allreduce, self.comm)
         return self.hold(model)
 
     def check_batch(self, batch: Batch) -> None:

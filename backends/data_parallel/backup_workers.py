@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.data import Batch, shares
+from minigrad.declaration import Declaration
 from minigrad.device import Array, array_module, unflatten
 from minigrad.module import Module
 from minigrad.placed_state import PlacedState
@@ -77,7 +78,7 @@ class BackupWorkers(DataParallel):
     """
 
     state_class = BackupWorkersState
-    flags = {}  # no all-reduce
+    declaration = Declaration()  # no all-reduce
 
     def __init__(self, comm: Communicator, *, backups: int = 0, micro_batches: int = 1):
         super().__init__(comm, micro_batches=micro_batches)

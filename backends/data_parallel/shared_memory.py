@@ -57,6 +57,22 @@ class SharedMemoryState(ShardedOptimizer):
         self.backend.memory.barrier("to read the gradients")
         return values
 
+    @contextmanager
+    def accumulate(self, model: Module) -> Iterator[None]:
+        """Each rank adds its own gradients in shared memory; returns when all ranks have."""
+        backend = self.backend
+        earlier = {p: p.grad.copy() for p in backend.summary.parameters if p.grad is not None}
+        for parameter in earlier:
+            parameter.grad = None
+        yield
+        if not earlier:
+            return
+        for n, (parameter, view) in enumerate(backend.bucket.views.items()):
+            if parameter in earlier:
+                view += earlier[parameter]
+                parameter.grad, backend.reached[n] = view, True
+        backend.memory.barrier("to add up the gradients of several steps")
+
     def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """The sum over the ranks, as each has those of its share."""
         return allreduce(self.backend.comm, squares)
@@ -152,21 +168,6 @@ class SharedMemoryDataParallel(SynchronousDataParallel):
         for (parameter, g), reached in zip(self.bucket.views.items(), self.reached, strict=True):
             parameter.grad = g if reached else None
         return loss
-
-    @contextmanager
-    def accumulate(self, model: Module) -> Iterator[None]:
-        """Each rank adds its own gradients in shared memory; returns when all ranks have."""
-        earlier = {p: p.grad.copy() for p in self.summary.parameters if p.grad is not None}
-        for parameter in earlier:
-            parameter.grad = None
-        yield
-        if not earlier:
-            return
-        for n, (parameter, view) in enumerate(self.bucket.views.items()):
-            if parameter in earlier:
-                view += earlier[parameter]
-                parameter.grad, self.reached[n] = view, True
-        self.memory.barrier("to add up the gradients of several steps")
 
     def update(self, model: Module, optimizer: Optimizer) -> None:
         """Update this rank's share of the weights; return when all ranks have updated theirs."""

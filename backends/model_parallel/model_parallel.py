@@ -14,6 +14,7 @@ import numpy as np
 
 from minigrad import nn
 from minigrad.data import Batch
+from minigrad.declaration import Declaration
 from minigrad.device import array_module, unflatten
 from minigrad.forward_pass import current_path
 from minigrad.lookup import at_least_one
@@ -77,7 +78,7 @@ class ModelParallel(Strategy):
     """
 
     traits = Traits(splits_layers=True)
-    state_class = SplitLayers
+    declaration, state_class = Declaration(chooses={"plan": "plan"}), SplitLayers
     splits, pass_through = SPLITS, PASS_THROUGH
 
     def __init__(
@@ -104,7 +105,8 @@ class ModelParallel(Strategy):
         Raises ValueError if ranks have different models or plans, or if the plan does not fit the model.
         """
         refuse_placed(model, ShardedLayer, Placeholder)
-        check_same_on_all_ranks(self.comm, model, {**self.settings(), "plan": self.requested_plan})
+        settings = self.declaration.settings(self) | {"plan": self.requested_plan}
+        check_same_on_all_ranks(self.comm, model, settings)
         if self.requested_plan is None:
             self.plan = default_plan(model, self.size, self.batch_size, self.sample)
         check_plan(self.plan, model, self.splits_of)
@@ -117,9 +119,6 @@ class ModelParallel(Strategy):
         layers = [layer for layer in model.modules() if isinstance(layer, ShardedLayer)]
         self.partial = {parameter: comm for layer in layers for parameter, comm in layer.partial.items()}
         return self.hold(model)
-
-    def chosen(self) -> dict[str, Any]:
-        return {"plan": self.plan}
 
     def sharded_sequential(
         self,
@@ -213,8 +212,7 @@ class ModelParallel(Strategy):
         self.tilings, self.partial = {}, {}
 
     def refusal(self, inner: Strategy) -> str:
-        splits = "ModelParallel splits layers, so nothing can stand inside of it; put it innermost"
-        return super().refusal(inner) or splits
+        return "ModelParallel splits layers, so nothing can stand inside of it; put it innermost"
 
 
 class ShardedSequential(ShardedLayer, Sequential):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minigrad.data import Batch
-from minigrad.declaration import Flag
+from minigrad.declaration import Declaration, Flag
 from minigrad.device import Array, array_module
 from minigrad.lookup import lookup
 from minigrad.module import Module
@@ -106,12 +106,15 @@ class AsynchronousPipeline(LayerWise):
 
     traits = Traits(equals_serial=False, outermost_only=True)
     state_class, own_state = AsynchronousState, ("versions_held",)
-    flags = {
-        "versions": Flag(str, "weights that a batch uses (default: stashing)", "NAME", lambda: RULES),
-        "stale_rate": Flag(
-            str, "effect of staleness on the learning rate (default: damped)", "NAME", lambda: STALE_RATES
-        ),
-    }
+    declaration = Declaration(
+        {
+            "versions": Flag(str, "weights that a batch uses (default: stashing)", "NAME", lambda: RULES),
+            "stale_rate": Flag(
+                str, "effect of staleness on the learning rate (default: damped)", "NAME", lambda: STALE_RATES
+            ),
+        },
+        chooses=LayerWise.declaration.chooses,
+    )
 
     def __init__(
         self,
@@ -241,11 +244,10 @@ class AsynchronousPipeline(LayerWise):
         return [] if engine is None else engine.drain()
 
     def refusal(self, inner: Strategy) -> str:
-        applies = (
+        return (
             "an AsynchronousPipeline applies gradients before a strategy inside of it could finish them; "
             "let it stand alone, or stack LayerWise or Pipeline instead"
         )
-        return super().refusal(inner) or applies
 
 
 class Gradient(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.data import Batch
+from minigrad.declaration import Declaration
 from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential
 from minigrad.strategy import Strategy
@@ -36,6 +37,7 @@ class LayerWise(Strategy):
     neighbours, then the last rank's loss to all.
     """
 
+    declaration = Declaration(chooses={"bounds": "bounds", "micro": "micro_batches"})
     state_class = LayersOfRanks
 
     def __init__(self, comm: Communicator, bounds: Sequence[int] | None = None, *, micro_batches: int = 1):
@@ -66,9 +68,6 @@ class LayerWise(Strategy):
                 model.layers[i] = Placeholder()
         self.trained = TrainedStages([model])
         return self.hold(Stage(model, self.comm))
-
-    def chosen(self) -> dict[str, Any]:
-        return {"bounds": list(self.bounds or ()), "micro": self.micro_batches}
 
     def begin_step(self, model: Module) -> bool:
         self.trained.check()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.data import Batch
+from minigrad.declaration import Declaration
 from minigrad.device import array_module
 from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential
@@ -75,7 +76,7 @@ class Pipeline(Strategy):
     computes the rest again before a backward.
     """
 
-    state_class = PipelineState
+    declaration, state_class = Declaration(chooses={"bounds": "bounds"}), PipelineState
 
     def __init__(
         self,
@@ -146,9 +147,6 @@ class Pipeline(Strategy):
         model.layers = keep_only(model, self.stage_map.layers_on[self.rank]).layers  # pyright: ignore
         return self.hold(Staged(model, self.engine))
 
-    def chosen(self) -> dict[str, Any]:
-        return {"bounds": list(self.bounds)}
-
     def cut(self, model: Sequential) -> tuple[int, ...]:
         """The stages' bounds; ValueError unless every stage has a layer."""
         bounds, measurable = self.requested_bounds, self.sample is not None and not shards_of(model)
@@ -197,12 +195,12 @@ class Pipeline(Strategy):
         self.groups = []
 
     def refusal(self, inner: Strategy) -> str | None:
-        passes = (
+        if inner.traits.splits_layers and inner.micro_batches == 1:
+            return None
+        return (
             f"a Pipeline takes micro-batches through its stages itself, so {type(inner).__name__} "
             "inside of it would run no passes of its own; put it outside, with its micro_batches"
         )
-        alone = inner.traits.splits_layers and inner.micro_batches == 1
-        return super().refusal(inner) or (None if alone else passes)
 
 
 class Staged(Module):

@@ -228,6 +228,6 @@ BUGS = [
         where_no_label_counts_nothing_is_learned, "the gradient of"),
     Bug("weights travel without their number", "backends.data_parallel.zero.flat_parameter",
         "(1,) * (self.number % NUMBERS)", "()", layers_in_another_order_are_named, "was not named"),
-    Bug("a gradient of earlier steps is forgotten where this one does not reach", SHARDED,
-        "        self.mark(earlier)\n", "", gradients_that_some_steps_reach_add_up, SERIAL),
+    Bug("a gradient of earlier steps is forgotten where this one does not reach", f"{SHARDED}_state",
+        "        self.backend.mark(earlier)\n", "", gradients_that_some_steps_reach_add_up, SERIAL),
 ]  # fmt: skip

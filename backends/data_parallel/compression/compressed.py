@@ -22,6 +22,7 @@ from minigrad.traits import Traits
 
 from ...comm.collectives import Allreduce, allreduce
 from ...comm.communicator import Communicator
+from ..allreduce_choice import AllreduceChoice
 from ..data_parallel import Bucket, DataParallel
 from ..flat import FlatLayout
 from .compressor import Compressor
@@ -50,6 +51,19 @@ class CompressedState(PlacedState):
         self.backend.compressor.set_own_values({name: values[f"compressor {name}"] for name in names})
 
 
+class CompressedDeclaration(AllreduceChoice):
+    """Options that are not the strategy's are the compressor's settings."""
+
+    def check_options(self, ranks: int, options: Mapping[str, Any]) -> None:
+        own = settings_of(Compressed)
+        settings = {name: value for name, value in options.items() if name not in (*own, *self.flags)}
+        settings |= {"density": options["density"]} if "density" in options else {}
+        find_compressor(options.get("compress", COMPRESSOR), settings)
+
+    def settings(self, backend: Compressed) -> dict[str, Any]:
+        return super().settings(backend) | backend.compressor_settings
+
+
 class Compressed(DataParallel):
     """Data parallelism that sends C(v) of v = e + g, for a rank's part g of the gradient; then e = v - C(v).
 
@@ -64,15 +78,16 @@ class Compressed(DataParallel):
 
     state_class, own_state = CompressedState, ("error",)
     traits = Traits(same_layout_only=True, outermost_only=True)
-    flags = {
-        **DataParallel.flags,
-        "compress": Flag(str, f"the compressor (default: {COMPRESSOR})", "NAME", compressor_names),
-        "density": Flag(
-            float,
-            "fraction of the gradient's entries that is sent (default: the compressor's own)",
-            "FRACTION",
-        ),
-    }
+    declaration = CompressedDeclaration(
+        {
+            "compress": Flag(str, f"the compressor (default: {COMPRESSOR})", "NAME", compressor_names),
+            "density": Flag(
+                float,
+                "fraction of the gradient's entries that is sent (default: the compressor's own)",
+                "FRACTION",
+            ),
+        }
+    )
 
     def __init__(
         self,
@@ -93,16 +108,6 @@ class Compressed(DataParallel):
         self.compress = compress if isinstance(compress, str) else type(compress).__name__
         self.compressor_settings = dict(vars(self.compressor))
         self.error: Array = None  # None without feedback
-
-    @classmethod
-    def check_options(cls, ranks: int, options: Mapping[str, Any]) -> None:
-        own = settings_of(cls)
-        settings = {name: value for name, value in options.items() if name not in (*own, *cls.flags)}
-        settings |= {"density": options["density"]} if "density" in options else {}
-        find_compressor(options.get("compress", COMPRESSOR), settings)
-
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), **self.compressor_settings}
 
     def place(self, model: Module) -> Module:
         """As ``DataParallel``, with residuals of 0; raises ValueError too for parameters of several dtypes.
@@ -183,7 +188,7 @@ class Compressed(DataParallel):
                 "Compressed drops other entries on each of the ranks that share layers, so parameters that "
                 "all of them hold would differ; choose another strategy for the data axis, or a pipeline"
             )
-        return super().refusal(inner)
+        return None
 
 
 def find_compressor(compress: str | Compressor, settings: dict[str, Any]) -> Compressor:

@@ -12,12 +12,10 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from minigrad.data import Batch, shares
-from minigrad.declaration import Flag
 from minigrad.device import Array, array_module, to_host
 from minigrad.lookup import at_least_one
 from minigrad.module import Module
@@ -52,6 +50,7 @@ from .server import (
     lost_server_error,
     send_results,
 )
+from .servers_declaration import SERVERS, check_servers
 from .servers_state import ServersState
 
 
@@ -90,15 +89,7 @@ class ParameterServer(Strategy):
 
     state_class, own_state = ServersState, ("steps", "samples", "versions")
     traits = Traits(equals_serial=False, outermost_only=True)
-    flags = {
-        "servers": Flag(int, "ranks that hold the parameters (default: 1)", "S"),
-        "staleness": Flag(
-            int,
-            "steps that a worker may be ahead of the slowest; 0 is synchronous (default: no limit, each "
-            "gradient is applied when it arrives)",
-            "STEPS",
-        ),
-    }
+    declaration = SERVERS
 
     def __init__(
         self,
@@ -133,21 +124,6 @@ class ParameterServer(Strategy):
         self.staleness_counts: Counter[int] = Counter()
         self.lost: dict[int, LostWorker] = {}
 
-    @classmethod
-    def check_options(cls, ranks: int, options: Mapping[str, Any]) -> None:
-        servers = options.get("servers", 1)
-        check_servers(servers, ranks)
-        if ranks < 2:
-            raise ValueError(
-                "--strategy server needs a server and a worker, got 1 rank; pass --data 2 or more"
-            )
-        consistency_model(ranks - servers, options.get("staleness"), options.get("softsync"))
-        find_stale_rate(options.get("stale_rate", "naive"))
-
-    @classmethod
-    def survives(cls, options: Mapping[str, Any]) -> bool:
-        return bool(options.get("survive"))
-
     def place(self, model: Module) -> Module:
         """The whole model, with the parameters of rank 0; a server copies its part of them.
 
@@ -156,7 +132,7 @@ class ParameterServer(Strategy):
         """
         if self.workers < 1:
             raise ValueError("a parameter server needs at least 2 ranks, a server and a worker; got 1")
-        check_same_on_all_ranks(self.comm, model, self.settings())
+        check_same_on_all_ranks(self.comm, model, self.declaration.settings(self))
         broadcast_model(self.comm, model)
         self.watch(range(self.workers, self.size))
         self.steps, self.versions = 0, [0] * self.servers
@@ -352,33 +328,13 @@ class ParameterServer(Strategy):
         own = weighted(self.layout.parameters[0].data, statistics, weight)
         return send_results(self.comm, own if self.server is None else self.server.weights, self.workers)
 
-    @property
-    def writes_report(self) -> bool:
-        """Whether this rank is the first of those that remain after ``finalize``."""
-        return self.rank == min(set(range(self.workers)) - self.lost.keys(), default=self.workers)
-
-    def figures(self) -> dict[str, Any]:
-        """The gradients by staleness, and the workers that left."""
-        staleness = {str(updates): n for updates, n in sorted(self.staleness_counts.items())}
-        return {"staleness": staleness, "lost": {str(rank): one._asdict() for rank, one in self.lost.items()}}
-
-    def rows(self) -> dict[str, str]:
-        rows = {}
-        if counts := sorted(self.staleness_counts.items()):
-            mean = sum(updates * n for updates, n in counts) / sum(n for _, n in counts)
-            text = ", ".join(f"{updates}: {n}" for updates, n in counts)
-            rows["gradients by staleness"] = f"{text} (mean {mean:.2f})"
-        for rank, one in self.lost.items():
-            rows[f"worker {rank} left"] = f"after {one.steps} steps: {one.reason}"
-        return rows
-
     def refusal(self, inner: Strategy) -> str | None:
         if self.survive and inner.size > 1:
             return (
                 f"survive lets single workers end, and a worker with {type(inner).__name__} is "
                 f"{inner.size} ranks; leave survive out"
             )
-        return super().refusal(inner)
+        return None
 
     def watch(self, ranks: Iterable[int], owing: Mapping[int, int] | None = None) -> None:
         """With ``survive``, let waits raise RankEnded for ``ranks`` that ended, if the transport detects it.
@@ -390,15 +346,6 @@ class ParameterServer(Strategy):
             self.comm.watch(set(ranks) - {self.rank}, owing or {})
         else:
             self.silence.check(owing or {})
-
-
-def check_servers(servers: int, ranks: int) -> None:
-    """Raise ValueError unless that many ranks can be servers; a single rank may be its own server."""
-    if not 1 <= servers < max(ranks, 2):
-        raise ValueError(
-            f"of {ranks} ranks 1 to {max(ranks - 1, 1)} can be servers, got {servers}; "
-            "take fewer servers or start more ranks"
-        )
 
 
 def colocate_servers(comm: Communicator, servers: int) -> Communicator:

@@ -13,8 +13,7 @@ the two needs only a part. For P float32 parameters on N ranks, with K bytes of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -100,17 +99,6 @@ class Sharded(SynchronousDataParallel):
         self.flat_of = {p: flat for flat in self.flats for p in flat.parameters}
         self.waiting = list(self.flats)
         return self.hold(model)
-
-    @contextmanager
-    def accumulate(self, model: Module) -> Iterator[None]:
-        """Add the new sums to this rank's elements of the earlier ones."""
-        earlier = {p: flat.owned_gradient(p).copy() for p, flat in self.flat_of.items() if p.grad is not None}
-        for parameter in earlier:
-            parameter.grad = None
-        yield
-        for parameter, g in earlier.items():
-            self.flat_of[parameter].owned_gradient(parameter)[...] += g
-        self.mark(earlier)
 
     def mark(self, reached: Iterable[Tensor]) -> None:
         """Give parameters a NaN gradient: the owners hold the sum."""
@@ -204,4 +192,4 @@ class Sharded(SynchronousDataParallel):
                 f"{type(self).__name__} gathers weights when modules are called, and split layers compute "
                 "without a call; let every rank keep its weights (of the sharded stages, 1 or 2)"
             )
-        return super().refusal(inner)
+        return None

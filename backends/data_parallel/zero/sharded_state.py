@@ -6,6 +6,7 @@ Lecture section: data lifetimes. Lesson: 06_data_parallel, by ``sharded.py``.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,6 +44,18 @@ class ShardedState(ShardedOptimizer):
             sums = zip(flat.parameters, flat.all_gather_gradients(), strict=True)
             grads.update((p, to_host(g)) for p, g in sums if p in flat.reached)
         return {name: grads.get(p) for name, p in model.named_parameters().items()}
+
+    @contextmanager
+    def accumulate(self, model: Module) -> Iterator[None]:
+        """Add the new sums to this rank's elements of the earlier ones."""
+        flat_of = self.backend.flat_of
+        earlier = {p: flat.owned_gradient(p).copy() for p, flat in flat_of.items() if p.grad is not None}
+        for parameter in earlier:
+            parameter.grad = None
+        yield
+        for parameter, g in earlier.items():
+            flat_of[parameter].owned_gradient(parameter)[...] += g
+        self.backend.mark(earlier)
 
     def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
         """The sum over the ranks, as each has those of its parts."""
