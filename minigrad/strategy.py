@@ -1,4 +1,4 @@
-"""A strategy as a program uses it: a Backend that knows its model, checks its use and says what it holds.
+"""A strategy as a program uses it: a Backend that knows its model and checks its use.
 
 Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``synchronous.py``.
 """
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from . import ops
 from .backend import Backend
 from .data import Batch
 from .declaration import Declaration
@@ -17,7 +16,6 @@ from .mean_check import MeanCheck
 from .module import Module
 from .optim import Optimizer
 from .placed_state import PlacedState, Values
-from .weighted_mean import WeightedMean
 from .work import ForwardBackward, Loss, Work, forward_backward_pass
 
 if TYPE_CHECKING:
@@ -25,22 +23,23 @@ if TYPE_CHECKING:
 
 
 class Strategy(Backend):
-    """A Backend that knows the model it placed, refuses wrong use, and says what its ranks hold.
+    """A Backend that knows the model it placed, refuses wrong use, and names what its other sides are.
 
-    ``finalize`` is called after the last update, ``close`` at the end. In a Stack, the strategies inside this
-    one are its ``inner``. Steps are counted, and random masks go by the ``step_number``, so ranks take all
-    steps together, or leave them out together. A ``place`` that a strategy writes ends with
-    ``return self.hold(model)``.
+    These are its ``traits``, its ``declaration`` for the command line, and the ``state_class`` of what its
+    ranks hold; ``own_state`` names attributes that change from step to step and that nothing else tells.
+    ``finalize`` is called after the last update, ``close`` at the end. Steps are counted, and random masks go
+    by the ``step_number``, so ranks take all steps together, or leave them out together. A ``place`` that a
+    strategy writes ends with ``return self.hold(model)``.
     """
 
     declaration: ClassVar[Declaration] = Declaration()
     state_class: ClassVar[type[PlacedState]] = PlacedState
-    own_state: ClassVar[tuple[str, ...]] = ()  # attributes that no step and no ``state`` tells anew
+    own_state: ClassVar[tuple[str, ...]] = ()
     inner: Sequence[Strategy] = ()  # the strategies inside this one, in a Stack
     step_number = 0  # of the next step
     model: Module | None = None  # the one that it trains, as ``place`` returned it; Serial trains any
     steps_of_model = 0  # that it has taken since ``place``
-    mean_check: MeanCheck | None = None  # of the first loss that parts of a batch are weighted for
+    mean_check: MeanCheck | None = None  # of the loss that it trains with
     comm: Any = None  # the ranks that it works with; None where it is alone
 
     @property
@@ -110,11 +109,10 @@ class Strategy(Backend):
     ) -> float:
         """Add to every parameter's ``grad`` that of the mean loss over ``batch``; return the loss.
 
-        Gradients of several steps add up until ``optimizer.zero_grad()`` forgets them. ``loss_fn`` is a mean
-        over samples, or a WeightedMean; the first step in which parts of the batch are weighted raises
-        ValueError for another one (``MeanCheck``). The second step raises it where ranks that share a batch
-        were given different ones (``check_batch``). Raises RuntimeError for a model that was not placed, and
-        ValueError for another one than was placed last, and for no samples.
+        Gradients of several steps add up until ``optimizer.zero_grad()`` forgets them. Raises RuntimeError
+        for a model that was not placed; ValueError for another one than was placed last, for no samples, for
+        a loss that is neither a mean over samples (``MeanCheck``) nor a WeightedMean, and, in the second
+        step, where ranks that share a batch were given different ones (``check_batch``).
         """
         self.check_model(model)
         if not len(batch):
@@ -133,17 +131,11 @@ class Strategy(Backend):
         """This rank's samples of ``batch`` in this step, and the loss that is right for a part of it."""
         mine = self.shard(batch)
         weight = self.loss_weight(mine, batch)
-        if isinstance(loss_fn, WeightedMean):
-            loss_fn = loss_fn.for_parts_of(batch.y)
-        elif self.must_check(loss_fn, weight):
-            loss_fn = self.mean_check = MeanCheck(loss_fn)
+        self.mean_check = self.mean_check or MeanCheck()
+        several = weight != 1 or self.micro_batches > 1
+        loss_fn = self.mean_check.loss_of_parts(loss_fn, batch.y, several=several)
         loss_fn, keep_empty = self.loss_for(model, loss_fn), self.traits.communicates_in_forward
         return Work(model, mine, loss_fn, weight, self.on_grad, keep_empty, self.step_number - 1)
-
-    def must_check(self, loss_fn: Loss, weight: float) -> bool:
-        """Whether parts of the batch are weighted, and no loss has been shown to be a mean over samples."""
-        splits = weight != 1 or self.micro_batches > 1
-        return splits and loss_fn is not ops.cross_entropy and not (self.mean_check and self.mean_check.done)
 
     def count_steps_from(self, number: int) -> None:
         """Give the next step this number, as a run that goes on after so many steps."""
@@ -175,8 +167,7 @@ class Strategy(Backend):
 
         The model stays as it is, with arrays of its own; to train on, ``place`` it again. ``with backend:``
         calls it at its end, unless an exception is on its way, since then the other ranks may never come.
-        It may be called again, or never: what a rank only drops is given back too, at the latest when the
-        ranks next come together to make more of the same communicator.
+        What a rank only drops is given back when the ranks next make more of the same communicator.
         """
         self.release()
 

@@ -213,7 +213,7 @@ BUGS = [
     Bug("a rank trains on a share of its own samples", "backends.data_parallel.averaging",
         "return batch if self.local_batches else batch[", "return batch[", local_batches_are_trained_whole,
         "not that of one machine"),
-    Bug("any loss is a mean", STRATEGY, "return splits and loss_fn", "return False and splits and loss_fn",
+    Bug("any loss is a mean", "minigrad.mean_check", "must_check = several and", "must_check = False and",
         a_loss_that_is_no_mean_is_refused, "was trained on"),
     Bug("parts without labels that count pass for a mean", "minigrad.mean_check",
         "if not abs(whole - mean) <= ", "if abs(whole - mean) > 1e9 * ",
