@@ -15,6 +15,7 @@ from typing import Any
 from minigrad.data import Batch
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.own_state import values_inside
 from minigrad.placed_state import PlacedState, Values
 from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
@@ -56,8 +57,7 @@ class StackState(PlacedState):
 
     def set_own_values(self, values: dict[str, Any]) -> None:
         for i, state in enumerate(self.states):
-            own = {name: v for name, v in values.items() if name.startswith(f"{i} ")}
-            state.set_own_values({name.removeprefix(f"{i} "): value for name, value in own.items()})
+            state.set_own_values(values_inside(str(i), values))
 
     def drain(self, model: Module) -> None:
         for state in self.states:

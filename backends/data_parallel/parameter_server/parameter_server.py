@@ -36,6 +36,7 @@ from ...consistency import (
     trained_parameters,
     weighted,
 )
+from ...grid import colocate_servers
 from ...stale_rates import find_stale_rate
 from ..flat import FlatLayout, Segment
 from .consistency import consistency_model
@@ -346,21 +347,3 @@ class ParameterServer(Strategy):
             self.comm.watch(set(ranks) - {self.rank}, owing or {})
         else:
             self.silence.check(owing or {})
-
-
-def colocate_servers(comm: Communicator, servers: int) -> Communicator:
-    """The same ranks, renumbered with the workers first, where each server follows directly after a worker.
-
-    Of w s w s w, rank 1 is the first server and becomes 3, rank 4 the last worker and becomes 2. Where
-    mpiexec gives each machine two ranks, 1/servers of the data of these workers never leaves their machine.
-    Collective. Raises ValueError for more servers than workers.
-    """
-    workers = comm.size - servers
-    if servers > workers:
-        raise ValueError(
-            f"{servers} servers cannot sit beside {workers} workers; take at most {comm.size // 2}"
-        )
-    pair, serves = divmod(comm.rank, 2)
-    if pair >= servers:
-        return comm.split(0, comm.rank - servers)
-    return comm.split(0, workers + pair if serves else pair)
