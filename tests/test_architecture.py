@@ -485,7 +485,7 @@ def kinds_of(root):
 @cache
 def behavior():
     """Names of the methods and flags of backends, modules, tapes and tensors."""
-    kinds = set().union(*map(kinds_of, ("Backend", "Module", "Tape", "Tensor", "Optimizer")))
+    kinds = set().union(*map(kinds_of, ("Backend", "PlacedState", "Module", "Tape", "Tensor", "Optimizer")))
     return set().union(*(classes()[name][2] for name in kinds))
 
 
