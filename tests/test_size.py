@@ -11,7 +11,7 @@ import pytest
 from tests.reading import ROOT, SUBJECTS, lines, reading
 
 PACKAGES = {
-    "minigrad": 14_855,
+    "minigrad": 14_920,
     "backends": 25_205,
     "lessons/minigrad_course": 8_100,
     "benchmarks": 4_000,
