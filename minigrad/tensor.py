@@ -122,70 +122,33 @@ class Tensor(TensorBase):
     def __ge__(self, other: Any) -> Tensor:
         return self.compared(other, operator.ge)
 
-    def __add__(self, other: Any) -> Tensor:
-        return ops.add(self, other)
+    __add__, __sub__, __mul__, __truediv__ = ops.add, ops.subtract, ops.multiply, ops.divide
+    __pow__, __matmul__, __neg__, __abs__ = ops.power, ops.matmul, ops.negative, ops.abs
 
     def __radd__(self, other: Any) -> Tensor:
         return ops.add(other, self)
 
-    def __sub__(self, other: Any) -> Tensor:
-        return ops.subtract(self, other)
-
     def __rsub__(self, other: Any) -> Tensor:
         return ops.subtract(other, self)
-
-    def __mul__(self, other: Any) -> Tensor:
-        return ops.multiply(self, other)
 
     def __rmul__(self, other: Any) -> Tensor:
         return ops.multiply(other, self)
 
-    def __truediv__(self, other: Any) -> Tensor:
-        return ops.divide(self, other)
-
     def __rtruediv__(self, other: Any) -> Tensor:
         return ops.divide(other, self)
-
-    def __pow__(self, other: Any) -> Tensor:
-        return ops.power(self, other)
 
     def __rpow__(self, other: Any) -> Tensor:
         return ops.power(other, self)
 
-    def __matmul__(self, other: Any) -> Tensor:
-        return ops.matmul(self, other)
-
     def __rmatmul__(self, other: Any) -> Tensor:
         return ops.matmul(other, self)
-
-    def __neg__(self) -> Tensor:
-        return ops.negative(self)
-
-    def __abs__(self) -> Tensor:
-        return ops.abs(self)
 
     def __getitem__(self, index: Any) -> Tensor:
         return ops.getitem(self, index=index)
 
-    # Methods, named as in NumPy
+    # Methods, named as in NumPy; those that take settings by position too are written out
 
-    def exp(self) -> Tensor:
-        return ops.exp(self)
-
-    def log(self) -> Tensor:
-        return ops.log(self)
-
-    def sqrt(self) -> Tensor:
-        return ops.sqrt(self)
-
-    def tanh(self) -> Tensor:
-        return ops.tanh(self)
-
-    def sigmoid(self) -> Tensor:
-        return ops.sigmoid(self)
-
-    def relu(self) -> Tensor:
-        return ops.relu(self)
+    exp, log, sqrt, tanh, sigmoid, relu = ops.exp, ops.log, ops.sqrt, ops.tanh, ops.sigmoid, ops.relu
 
     def clip(self, low: float | None = None, high: float | None = None) -> Tensor:
         return ops.clip(self, low=low, high=high)
