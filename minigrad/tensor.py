@@ -17,6 +17,11 @@ from .ops.axes import Axis, axis_of
 from .tensor_base import TensorBase, as_operand
 
 
+def reflected(op: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
+    """The operator that Python calls on the right operand, where the left one is no tensor."""
+    return lambda self, other: op(other, self)
+
+
 class Tensor(TensorBase):
     """An array (``data``) and, when it was computed under a tape, its place on it (``tape``, ``index``).
 
@@ -124,24 +129,8 @@ class Tensor(TensorBase):
 
     __add__, __sub__, __mul__, __truediv__ = ops.add, ops.subtract, ops.multiply, ops.divide
     __pow__, __matmul__, __neg__, __abs__ = ops.power, ops.matmul, ops.negative, ops.abs
-
-    def __radd__(self, other: Any) -> Tensor:
-        return ops.add(other, self)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return ops.subtract(other, self)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return ops.multiply(other, self)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return ops.divide(other, self)
-
-    def __rpow__(self, other: Any) -> Tensor:
-        return ops.power(other, self)
-
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return ops.matmul(other, self)
+    __radd__, __rsub__, __rmul__ = reflected(ops.add), reflected(ops.subtract), reflected(ops.multiply)
+    __rtruediv__, __rpow__, __rmatmul__ = reflected(ops.divide), reflected(ops.power), reflected(ops.matmul)
 
     def __getitem__(self, index: Any) -> Tensor:
         return ops.getitem(self, index=index)
