@@ -1,7 +1,7 @@
-"""A variable is an array and its place on a tape: what ops and the tape know of a tensor.
+"""What ops and the tape know of a tensor: its array, its place on a tape, and its gradient.
 
-``Tensor`` derives from ``TensorBase`` and adds operators and methods, which are ops. So ops stand on this file,
-and ``tensor.py`` stands on the ops.
+``Tensor`` derives from ``TensorBase`` and adds operators and methods, which are ops. So ops stand on this
+file, and ``tensor.py`` stands on the ops.
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``tensor.py``.
 """
 
