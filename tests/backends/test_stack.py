@@ -19,8 +19,7 @@ from backends.laws import trains_like_serial
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline.layer_wise import LayerWise
 from backends.stack import Stack, StackState
-from minigrad import nn, ops, optim
-from minigrad.data import Batch
+from minigrad import ops
 from minigrad.optim import Part
 from minigrad.placed_state import PlacedState
 from minigrad.serial import Serial

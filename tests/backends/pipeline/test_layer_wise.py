@@ -14,8 +14,7 @@ from backends.comm.trace import Traced
 from backends.laws import trains_like_serial
 from backends.pipeline.layer_wise import LayerWise
 from backends.placement import LayersOfRanks
-from minigrad import nn, ops, optim
-from minigrad.data import Batch
+from minigrad import nn, ops
 from minigrad.work import Work
 from tests.backends.pipeline.layer_wise_nets import OPTIMIZERS, batches_of, build
 from tests.bugs.mutant import mutant
