@@ -45,3 +45,21 @@ def check_grid(ranks: int, *, data: int = 1, pipe: int = 1, model: int = 1) -> N
             f"grid {data}x{pipe}x{model} needs {needed} ranks, got {ranks}; "
             f"run with mpiexec -n {needed} or change --data/--pipe/--model"
         )
+
+
+def colocate_servers(comm: Communicator, servers: int) -> Communicator:
+    """The same ranks, renumbered with the workers first, where each server follows directly after a worker.
+
+    Of w s w s w, rank 1 is the first server and becomes 3, rank 4 the last worker and becomes 2. Where
+    mpiexec gives each machine two ranks, 1/servers of the data of these workers never leaves their machine.
+    Collective. Raises ValueError for more servers than workers.
+    """
+    workers = comm.size - servers
+    if servers > workers:
+        raise ValueError(
+            f"{servers} servers cannot sit beside {workers} workers; take at most {comm.size // 2}"
+        )
+    pair, serves = divmod(comm.rank, 2)
+    if pair >= servers:
+        return comm.split(0, comm.rank - servers)
+    return comm.split(0, workers + pair if serves else pair)

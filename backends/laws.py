@@ -14,10 +14,11 @@ from minigrad.device import Array, to_device, to_host, use_gpu_of
 from minigrad.module import Module
 from minigrad.optim import Optimizer, ParametersElsewhere
 from minigrad.serial import Serial
-from minigrad.strategy import Strategy, check_strategy
+from minigrad.strategy import Strategy
 from minigrad.tape import Tape
 from minigrad.tensor import Parameter, Tensor
 from minigrad.testing import DEVICE, on_device, shares_memory
+from minigrad.train import check_strategy
 from minigrad.work import Loss
 
 from .comm.collectives import allgather, gather

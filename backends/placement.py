@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from minigrad.module import Module
-from minigrad.placed_state import Values
+from minigrad.placed_state import PlacedState, Values
 from minigrad.tape import current_tape
 from minigrad.tensor import Parameter, Tensor
 from minigrad.work import Loss
 
-from .comm.collectives import broadcast
+from .comm.collectives import allgather, broadcast
 from .comm.communicator import Communicator
 
 
@@ -95,6 +95,20 @@ class TrainedStages:
                     f"{', '.join(name for name, _ in trained)} were trained when the model was placed, and "
                     "now this stage has nothing to train; set requires_grad before backend.place(model)"
                 )
+
+
+class LayersOfRanks(PlacedState):
+    """The state of a model of which each rank holds some layers, whole, in ``backend.comm``."""
+
+    def unshard_values(self, model: Module, values: Values) -> Values:
+        """All ranks' arrays, by name."""
+        return all_gather_named(self.backend.comm, values)
+
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """This rank's sums, then those of the other ranks' parameters."""
+        sums = allgather(self.backend.comm, squares)
+        others = (rows for rank, rows in enumerate(sums) if rank != self.backend.rank)
+        return np.concatenate([squares, *others])
 
 
 def all_gather_named(comm: Communicator, values: Values) -> Values:

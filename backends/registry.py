@@ -60,7 +60,7 @@ def find_strategy(name: str, options: Mapping[str, Any] | None = None, axis: str
     strategy = load_strategy(name, axis)
     if not options:
         return strategy
-    readers = {option: flag for option, flag in declaration(strategy).flags.items() if flag.read is not None}
+    readers = {option: flag for option, flag in flags_of(strategy).items() if flag.read is not None}
     read = {
         option: Parameter(option, Parameter.KEYWORD_ONLY, annotation=flag.type)
         for option, flag in readers.items()
@@ -72,11 +72,16 @@ def find_strategy(name: str, options: Mapping[str, Any] | None = None, axis: str
     )
 
 
-def declaration(strategy: MakeStrategy) -> type[Strategy]:
-    """The class whose traits and declarations a strategy has; a function has the default ones."""
+def class_of(strategy: MakeStrategy) -> type[Strategy]:
+    """The class whose traits and declaration a strategy has; a function has the default ones."""
     if isinstance(strategy, type) and issubclass(strategy, Strategy):
         return strategy
     return Strategy
+
+
+def flags_of(strategy: MakeStrategy) -> Mapping[str, Flag]:
+    """The flags that a strategy declares."""
+    return class_of(strategy).declaration.flags
 
 
 def declared_flags() -> dict[str, dict[str, Flag]]:
@@ -88,7 +93,7 @@ def declared_flags() -> dict[str, dict[str, Flag]]:
     for axis in ("data", "pipe"):
         for strategy in strategy_names(axis):
             with suppress(RuntimeError):
-                for name, flag in declaration(load_strategy(strategy, axis)).flags.items():
+                for name, flag in flags_of(load_strategy(strategy, axis)).items():
                     flags.setdefault(name, {})[strategy] = flag
     return flags
 

@@ -6,21 +6,62 @@ Lecture section: data and model parallelism together. Lesson: 14_hybrid.
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial, reduce
 from itertools import combinations
 from typing import Any
 
-import numpy as np
-
 from minigrad.data import Batch
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.placed_state import SquareNorms, Unshard, Values
+from minigrad.own_state import values_inside
+from minigrad.placed_state import PlacedState, Values
 from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
 from minigrad.traits import Traits
 from minigrad.work import ForwardBackward, Loss, Work, forward_backward_pass
+
+
+class StackState(PlacedState):
+    """The outermost strategy's, which goes through those inside it, and the own state of each."""
+
+    backend: Stack
+
+    @property
+    def states(self) -> Sequence[PlacedState]:
+        return [member.state for member in self.backend.members]
+
+    def parameter_values(self, model: Module) -> Values:
+        return self.states[0].parameter_values(model)
+
+    def gradient_values(self, model: Module) -> Values:
+        return self.states[0].gradient_values(model)
+
+    def optimizer_values(self, model: Module, optimizer: Optimizer, key: str) -> Values:
+        return self.states[0].optimizer_values(model, optimizer, key)
+
+    def set_optimizer_values(self, model: Module, optimizer: Optimizer, values: dict[str, Values]) -> None:
+        self.states[0].set_optimizer_values(model, optimizer, values)
+
+    @contextmanager
+    def accumulate(self, model: Module) -> Iterator[None]:
+        """Set aside the earlier gradients of every member."""
+        with ExitStack() as stack:
+            for state in self.states:
+                stack.enter_context(state.accumulate(model))
+            yield
+
+    def own_values(self) -> dict[str, Any]:
+        return {f"{i} {name}": v for i, s in enumerate(self.states) for name, v in s.own_values().items()}
+
+    def set_own_values(self, values: dict[str, Any]) -> None:
+        for i, state in enumerate(self.states):
+            state.set_own_values(values_inside(str(i), values))
+
+    def drain(self, model: Module) -> None:
+        for state in self.states:
+            state.drain(model)
 
 
 class Stack(Strategy):
@@ -31,6 +72,8 @@ class Stack(Strategy):
     ``Serial`` if all members do. Only the outermost may change how parameters are updated. Raises ValueError
     for members that cannot be stacked in this order.
     """
+
+    state_class = StackState
 
     def __init__(self, *members: Strategy):
         check_members(members)
@@ -79,13 +122,6 @@ class Stack(Strategy):
             inner = partial(member.forward_backward, inner=inner)
         return inner(work)
 
-    def accumulate(self, model: Module) -> AbstractContextManager[Any]:
-        """Set aside the earlier gradients of every member."""
-        stack = ExitStack()
-        for member in self.members:
-            stack.enter_context(member.accumulate(model))
-        return stack
-
     def on_grad(self, parameter: Tensor) -> bool:
         return self.announce(parameter, len(self.members))
 
@@ -106,55 +142,9 @@ class Stack(Strategy):
                 self.announce(parameter, i)
         return loss
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+    def update(self, model: Module, optimizer: Optimizer) -> None:
         self.check_model(model)
-        self.members[0].update(model, optimizer, square_norms or self.global_square_norms)
-
-    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
-        for member in reversed(self.members):
-            squares = member.global_square_norms(model, squares)
-        return squares
-
-    def unshard_values(self, model: Module, values: Values) -> Values:
-        for member in reversed(self.members):
-            values = member.unshard_values(model, values)
-        return values
-
-    def shard_values(self, model: Module, values: Values) -> Values:
-        for member in self.members:
-            values = member.shard_values(model, values)
-        return values
-
-    def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
-        return self.members[0].full_parameters(model, unshard or self.unshard_values)
-
-    def full_state(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
-        return self.members[0].full_state(model, unshard or self.unshard_values)
-
-    def full_gradients(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray | None]:
-        return self.members[0].full_gradients(model, unshard or self.unshard_values)
-
-    def full_optimizer_state(
-        self, model: Module, optimizer: Optimizer, key: str, unshard: Unshard | None = None
-    ) -> Values:
-        return self.members[0].full_optimizer_state(model, optimizer, key, unshard or self.unshard_values)
-
-    def load_optimizer_state(
-        self, model: Module, optimizer: Optimizer, whole: dict[str, Values], shard: Unshard | None = None
-    ) -> None:
-        self.members[0].load_optimizer_state(model, optimizer, whole, shard or self.shard_values)
-
-    def own_values(self) -> dict[str, Any]:
-        return {f"{i} {name}": v for i, m in enumerate(self.members) for name, v in m.own_values().items()}
-
-    def set_own_values(self, values: dict[str, Any]) -> None:
-        for i, member in enumerate(self.members):
-            own = {name: v for name, v in values.items() if name.startswith(f"{i} ")}
-            member.set_own_values({name.removeprefix(f"{i} "): value for name, value in own.items()})
-
-    def drain(self, model: Module) -> None:
-        for member in self.members:
-            member.drain(model)
+        self.members[0].update(model, optimizer)
 
     def finalize(self, model: Module) -> None:
         for member in self.members:
@@ -174,5 +164,15 @@ def check_members(members: tuple[Strategy, ...]) -> None:
     if any(isinstance(member, Stack) for member in members):
         raise ValueError("a stack inside a stack is one stack; name all strategies in it")
     for outer, inner in combinations(members, 2):
+        if inner.traits.outermost_only:
+            raise ValueError(
+                f"{type(inner).__name__} updates parameters in its own way, which only the outermost "
+                "strategy can; put it first"
+            )
+        if outer.traits.depends_on_timing and inner.size > 1:
+            raise ValueError(
+                f"{type(outer).__name__} goes by how fast each rank is, so ranks that share a model would "
+                "not agree on the samples; choose another strategy for the data axis"
+            )
         if reason := outer.refusal(inner):
             raise ValueError(reason)

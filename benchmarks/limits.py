@@ -52,12 +52,12 @@ def channels_alone(n: int, channels: int, size: int, kernel: int, stride: int = 
     together = 512 // channels + 1 if stride == 1 else 1
     (factors,), (biases,) = normal(1, kernel, kernel, together * channels), normal(1, together * channels)
     chains, sums = np.zeros(factors.shape, np.float32), np.zeros((kernel, kernel, channels))
-    settings = depthwise.windows_on_image(size, geometry), stride, stride, kernel // 2, 1
+    windows = depthwise.windows_on_image(size, geometry), (stride, stride, kernel // 2, 1)
 
     def calls() -> None:
-        depthwise.write_outputs(x, factors, biases, channels, *settings, y)
-        depthwise.write_images(g, factors, channels, *settings, d)
-        depthwise.add_products(g, x, *settings, chains, sums)
+        depthwise.write_outputs(x, y, factors, biases, sums, *windows)
+        depthwise.write_images(d, g, factors, biases, sums, *windows)
+        depthwise.write_factors(x, g, chains, biases, sums, *windows)
 
     return calls
 

@@ -19,7 +19,6 @@ from .device import Array, array_module, first_line, on_gpu, to_floats
 from .forward_pass import ForwardPass
 from .module import Module
 from .optim import Optimizer, Update
-from .placed_state import SquareNorms
 from .random_mask import Mask, RandomMask
 from .recompute import Recomputed, generators
 from .serial import Serial
@@ -88,7 +87,7 @@ class Captured(Serial):
         self.latest.run(batch, step)
         return self.latest
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+    def update(self, model: Module, optimizer: Optimizer) -> None:
         """Let the optimizer use the gradients of the latest step, once."""
         if self.latest is None:
             raise ValueError("there are no gradients to update by; take a step before each update")

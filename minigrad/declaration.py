@@ -6,7 +6,7 @@ import inspect
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Union, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 
 @dataclass(frozen=True)
@@ -25,42 +25,44 @@ class Flag:
 
 
 class Declaration:
-    """The part of a strategy that a command line sees. Every method has a default that declares nothing."""
+    """What a strategy declares for a command line. Every method has a default that declares nothing.
 
-    flags: ClassVar[Mapping[str, Flag]] = {}
-    rank = 0
+    ``chooses`` has the attributes that the strategy itself sets when the model is placed, by the names that
+    they have in metrics.json. A strategy that declares more names an object of a subclass, whose methods take
+    the strategy on this rank, ``backend``.
+    """
 
-    @classmethod
-    def check_options(cls, ranks: int, options: Mapping[str, Any]) -> None:
+    def __init__(self, flags: Mapping[str, Flag] | None = None, *, chooses: Mapping[str, str] | None = None):
+        self.flags, self.chooses = flags or {}, chooses or {}
+
+    def check_options(self, ranks: int, options: Mapping[str, Any]) -> None:
         """Raise ValueError where ``ranks`` ranks cannot train with these options; no rank has started yet."""
 
-    @classmethod
-    def survives(cls, options: Mapping[str, Any]) -> bool:
+    def survives(self, options: Mapping[str, Any]) -> bool:
         """Whether the other ranks go on where one is killed."""
         return False
 
-    @property
-    def writes_report(self) -> bool:
-        """Whether this rank writes the files and the table at the end of a run; one rank does."""
-        return self.rank == 0
+    def settings(self, backend: Any) -> dict[str, Any]:
+        """Its options by name, which must be the same on all ranks."""
+        options = settings_of(type(backend))
+        return {name: value for name, value in vars(backend).items() if name in options}
 
-    def report(self, write: Callable[[], None]) -> None:
+    def chosen(self, backend: Any) -> dict[str, Any]:
+        """The settings that it chose itself when the model was placed, for ``config`` in metrics.json."""
+        return {name: vars(backend)[attribute] for name, attribute in self.chooses.items()}
+
+    def set_chosen(self, backend: Any, chosen: Mapping[str, Any]) -> None:
+        """Take the settings that a run chose which this one resumes; called before the model is placed."""
+
+    def writes_report(self, backend: Any) -> bool:
+        """Whether this rank writes the files and the table at the end of a run; one rank does."""
+        return backend.rank == 0
+
+    def report(self, backend: Any, write: Callable[[], None]) -> None:
         """Call ``write``, which writes the results on the rank that ``writes_report``; all ranks call."""
         write()
 
-    def settings(self) -> dict[str, Any]:
-        """Its options by name, which must be the same on all ranks."""
-        options = settings_of(type(self))
-        return {name: value for name, value in vars(self).items() if name in options}
-
-    def chosen(self) -> dict[str, Any]:
-        """The settings that it chose itself when the model was placed, for ``config`` in metrics.json."""
-        return {}
-
-    def set_chosen(self, chosen: Mapping[str, Any]) -> None:
-        """Take the settings that a run chose which this one resumes; called before the model is placed."""
-
-    def figures(self) -> dict[str, Any]:
+    def figures(self, backend: Any) -> dict[str, Any]:
         """What it measured, for metrics.json.
 
         ``lost`` holds the ranks that ended before the others: the number of each, and "steps", how many steps
@@ -68,9 +70,9 @@ class Declaration:
         """
         return {}
 
-    def rows(self) -> dict[str, str]:
+    def rows(self, backend: Any) -> dict[str, str]:
         """The rows that it adds to the table of a finished run; by default its figures."""
-        return {name: str(value) for name, value in self.figures().items()}
+        return {name: str(value) for name, value in self.figures(backend).items()}
 
 
 def settings_of(strategy: Callable[..., Any]) -> dict[str, inspect.Parameter]:

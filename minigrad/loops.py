@@ -41,8 +41,8 @@ class ScalarFunction:
 def compiled(function: Callable[..., None]) -> Callable[..., None]:
     """``function``, loops that read some arrays and write others, as machine code.
 
-    It takes contiguous arrays in C order and Python's numbers, and uses nothing but them, NumPy and scalar
-    functions: no other function, no constant of its module. It is compiled at its first call for each
+    It takes contiguous arrays in C order, Python's numbers and tuples of them, and uses nothing but these,
+    NumPy, scalar functions, and constants of its closure or file. It is compiled at its first call for each
     combination of the arrays' dtypes. Sums may be added in another order, and a product and a sum rounded
     once; ranks that are threads run it at the same time. The innermost loop should run over 50 elements or
     more, and its index stand alone in [i, j] or in a slice: with x[start + j] Numba asks whether the index is

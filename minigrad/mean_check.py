@@ -5,39 +5,49 @@ Lecture section: synchronous data parallelism.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from . import ops
 from .tape import without_tape
 from .tensor import Tensor
+from .weighted_mean import WeightedMean
+from .work import Loss
 
 TOLERANCE = 1e-6  # in float64, where sums of a million terms are equal to 1e-10
 
 
 class MeanCheck:
-    """``loss_fn``, which once is called with two parts of the samples too, outside of the tape.
+    """Gives a training's loss for parts of a batch, once it has shown that it is a mean over samples.
 
-    The first call whose output has a row for each of several samples compares the loss of all with those of
-    the parts, weighted by their samples, in float64. Raises ValueError where they differ, unless the loss of
-    the same samples differs too, as with random numbers.
+    The first loss whose output has a row for each of several samples is compared with those of two parts of
+    the samples, weighted by these, in float64 and outside of the tape. Raises ValueError where they differ,
+    unless the loss of the same samples differs too, as with random numbers.
     """
 
-    def __init__(self, loss_fn: Callable[[Tensor, Any], Tensor]):
-        self.loss_fn, self.done = loss_fn, False
+    done = False
 
-    def __call__(self, out: Tensor, y: Any) -> Tensor:
-        loss = self.loss_fn(out, y)
+    def loss_of_parts(self, loss_fn: Loss, y: Any, *, several: bool) -> Loss:
+        """``loss_fn`` for a part of a batch with targets ``y``, which may be one of ``several``."""
+        if isinstance(loss_fn, WeightedMean):
+            return loss_fn.for_parts_of(y)
+        must_check = several and not self.done and loss_fn is not ops.cross_entropy
+        return partial(self.checked, loss_fn) if must_check else loss_fn
+
+    def checked(self, loss_fn: Loss, out: Tensor, y: Any) -> Tensor:
+        """The loss of these samples; raises ValueError, the first time, where it is no mean over samples."""
+        loss = loss_fn(out, y)
         if not self.done and isinstance(out, Tensor) and out.ndim and len(out) == len(y) > 1:
-            self.check(out.data.astype(np.float64), y)
+            self.check(loss_fn, out.data.astype(np.float64), y)
         return loss
 
-    def check(self, out: Any, y: Any) -> None:
+    def check(self, loss_fn: Loss, out: Any, y: Any) -> None:
         """Compare the loss of all samples with those of the first and the last ones."""
 
         def loss_of(rows: slice) -> float:
-            return float(self.loss_fn(Tensor(out[rows]), y[rows]))
+            return float(loss_fn(Tensor(out[rows]), y[rows]))
 
         n = len(y)
         try:

@@ -15,7 +15,8 @@ from .forward_pass import current_path
 from .keyword_settings import check_positions
 from .model_file import ModelFile, read_model
 from .named_parameters import NamedParameters
-from .tensor import Parameter, Tensor, as_array
+from .tensor import Parameter, Tensor
+from .tensor_base import as_array
 
 
 class Module:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from .device import Array, on_gpu
 from .keyword_settings import check_positions, name_of
 from .pullback import OpResult
 from .tape import current_tape
-from .tensor import Tensor, as_array, as_operand
+from .tensor_base import TensorBase, as_array, as_operand, tensor_class
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
 
 P = ParamSpec("P")
 
@@ -64,13 +67,14 @@ def lift(
 ) -> Callable[P, Tensor]:
     """The readable form, for any number of inputs and any settings."""
     compute = cast("Callable[..., OpResult]", function)
-    elsewhere, unchecked = gpu_form or compute, True
+    elsewhere = gpu_form or compute
+    tensor: Any = TensorBase  # until the first call, whose result is checked
 
     @wraps(function)
     def lifted(*inputs: Any, **settings: Any) -> Tensor:
-        nonlocal unchecked
+        nonlocal tensor
         try:
-            arrays = [x.data if isinstance(x, Tensor) else as_operand(x, inputs) for x in inputs]
+            arrays = [x.data if isinstance(x, tensor) else as_operand(x, inputs) for x in inputs]
             if len(arrays) == 1 and type(arrays[0]) is not np.ndarray:
                 arrays = [as_array(arrays[0])]  # a number is one only beside an array
             form = compute if type(arrays[0]) is np.ndarray else elsewhere
@@ -78,17 +82,17 @@ def lift(
         except (TypeError, ValueError) as error:
             check_inputs(function, inputs, error)
             raise
-        if unchecked:
+        if tensor is TensorBase:
             check_result(function, result, arrays)
-            unchecked = False
+            tensor = tensor_class()
         value, pullbacks = result
         right = type(value) is np.ndarray and (value.ndim or "dtype" in settings)
-        out = Tensor(value if right else as_0d_array(value, *arrays))
+        out = tensor(value if right else as_0d_array(value, *arrays))
         tape = current_tape.get()
         if tape is not None:
             entry = []
             for x, pullback in zip(inputs, pullbacks, strict=True):
-                if pullback is not None and isinstance(x, Tensor):
+                if pullback is not None and isinstance(x, tensor):
                     index = x.index if x.tape is tape else tape.index_of(x)
                     if index is not None:
                         entry.append((index, x.data.shape, pullback))
@@ -104,24 +108,24 @@ def lift_two(
     function: Callable[[Array, Array], OpResult], gpu_form: Callable[..., OpResult] | None = None
 ) -> Callable[..., Tensor]:
     """``lift`` written out for two inputs without settings: a chain of small ops is a third faster."""
-    new, ndarray = Tensor.__new__, np.ndarray
-    elsewhere, unchecked = gpu_form or function, True
+    new, ndarray, elsewhere = object.__new__, np.ndarray, gpu_form or function
+    tensor: Any = TensorBase  # until the first call, whose result is checked
 
     @wraps(function)
     def lifted(x: Any, y: Any) -> Tensor:
-        nonlocal unchecked
-        a = x.data if isinstance(x, Tensor) else as_operand(x, (y,))
-        b = y.data if isinstance(y, Tensor) else as_operand(y, (x,))
+        nonlocal tensor
+        a = x.data if isinstance(x, tensor) else as_operand(x, (y,))
+        b = y.data if isinstance(y, tensor) else as_operand(y, (x,))
         try:
             result = (function if type(a) is ndarray else elsewhere)(a, b)
         except (TypeError, ValueError) as error:
             check_inputs(function, (x, y), error)
             raise
-        if unchecked:
+        if tensor is TensorBase:
             check_result(function, result, [a, b])
-            unchecked = False
+            tensor = tensor_class()
         value, (to_x, to_y) = result
-        out = new(Tensor)
+        out = new(tensor)
         out.data = value if type(value) is ndarray else as_0d_array(value, a, b)
         out.grad = out.tape = None
         out.requires_grad = False
@@ -129,11 +133,11 @@ def lift_two(
         tape = current_tape.get()
         if tape is not None:
             entry = []
-            if isinstance(x, Tensor):
+            if isinstance(x, tensor):
                 i = x.index if x.tape is tape else tape.index_of(x)
                 if i is not None and to_x is not None:
                     entry.append((i, a.shape, to_x))
-            if isinstance(y, Tensor):
+            if isinstance(y, tensor):
                 i = y.index if y.tape is tape else tape.index_of(y)
                 if i is not None and to_y is not None:
                     entry.append((i, b.shape, to_y))
@@ -153,7 +157,7 @@ def check_inputs(function: Callable[..., Any], inputs: Sequence[Any], error: Exc
     """
     check_positions(function, name_of(function), len(inputs))
     if isinstance(error, TypeError):
-        arrays = [x.data if isinstance(x, Tensor) else x for x in inputs]
+        arrays = [x.data if isinstance(x, TensorBase) else x for x in inputs]
         lists = (list, tuple)
         check_one_device(name_of(function), [np.asarray(x) if isinstance(x, lists) else x for x in arrays])
 
@@ -164,7 +168,7 @@ def check_result(function: Callable[..., Any], result: Any, arrays: Sequence[Any
     if not isinstance(result, tuple) or len(result) != 2:
         raise TypeError(f"{name} returned {kind_of(result)}; {rule}: return y, (lambda g: ...,)")
     value, pullbacks = result
-    if isinstance(value, Tensor) or value is None:
+    if isinstance(value, TensorBase) or value is None:
         raise TypeError(f"the value that {name} returned is {kind_of(value)}; compute it from the arrays")
     if not isinstance(pullbacks, tuple | list) or not all(p is None or callable(p) for p in pullbacks):
         raise TypeError(

@@ -5,7 +5,8 @@ Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``st
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,19 +14,46 @@ import numpy as np
 from .device import Array, array_module, on_gpu, to_host
 from .module import Module
 from .optim import Optimizer
-from .own_state import OwnState
+from .own_state import set_values_of, values_of
 from .tensor import Parameter
 
 Values = dict[str, Any]
-SquareNorms = Callable[[Module, np.ndarray], np.ndarray]
-Unshard = Callable[[Module, Values], Values]
 
 
-class PlacedState(OwnState):
-    """The state of a model that was placed; by default every rank holds all of it.
+class PlacedState:
+    """The state of the model that ``backend`` placed; by default every rank holds all of it.
 
-    Values are arrays by the names that they have in a serial run.
+    Values are arrays by the names that they have in a serial run. A strategy whose ranks hold parts names a
+    subclass, its ``state_class``. In a Stack what is whole in one strategy may be a part in those inside it,
+    so the ``full_`` methods go through all of them.
     """
+
+    def __init__(self, backend: Any):
+        self.backend = backend
+
+    # What strategies override
+
+    def parameter_values(self, model: Module) -> Values:
+        """The parameters of this rank's ``model``; all ranks call."""
+        return {name: to_host(p.data) for name, p in model.named_parameters().items()}
+
+    def gradient_values(self, model: Module) -> Values:
+        """The gradients of this rank's ``model``, None where there is none; all ranks call."""
+        grads = {name: p.grad for name, p in model.named_parameters().items()}
+        return {name: None if g is None else to_host(g) for name, g in grads.items()}
+
+    def optimizer_values(self, model: Module, optimizer: Optimizer, key: str) -> Values:
+        """``key`` of the optimizer's state, by the name of the parameter: an array of its shape, or a number.
+
+        None where there is none, as for parameters that no gradient has reached. All ranks call.
+        """
+        states = dict(zip(optimizer.parameters, optimizer.state, strict=True))
+        return {n: host_copy(states.get(p, {}).get(key)) for n, p in model.named_parameters().items()}
+
+    def set_optimizer_values(self, model: Module, optimizer: Optimizer, values: dict[str, Values]) -> None:
+        """Replace the optimizer's state by ``values``, by key and then as ``optimizer_values`` gives it."""
+        names = {parameter: name for name, parameter in model.named_parameters().items()}
+        optimizer.state = [state_of(names[p], p.data, values) for p in optimizer.parameters]
 
     def unshard_values(self, model: Module, values: Values) -> Values:
         """The serial run's arrays, by name, from those of all ranks; all ranks call."""
@@ -42,6 +70,30 @@ class PlacedState(OwnState):
         """
         return squares
 
+    def own_values(self) -> dict[str, Any]:
+        """The attributes that the strategy names in ``own_state``, by name."""
+        return values_of(self.backend, self.backend.own_state)
+
+    def set_own_values(self, values: dict[str, Any]) -> None:
+        """Go on from what ``own_values`` gave."""
+        set_values_of(self.backend, self.backend.own_state, values)
+
+    @contextmanager
+    def accumulate(self, model: Module) -> Iterator[None]:
+        """Add the gradients of a ``with`` block to those of earlier steps, which the block does not see.
+
+        So a strategy sums over ranks what a step computes, and nothing twice.
+        """
+        earlier: dict[Parameter, Array] = {}
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                earlier[parameter], parameter.grad = parameter.grad.copy(), None
+        yield
+        for parameter, g in earlier.items():
+            if parameter.grad is not None:
+                g += parameter.grad
+            parameter.grad = g
+
     def drain(self, model: Module) -> None:
         """Called between two steps, before a checkpoint: afterwards no message is on its way.
 
@@ -49,51 +101,64 @@ class PlacedState(OwnState):
         can go on from them, here or in other objects. All ranks call.
         """
 
-    def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
-        """The serial run's parameters, by name; all ranks call.
+    # The serial run's state
 
-        ``unshard`` stands for ``unshard_values``, here and below, where a Stack has its own.
-        """
-        values = {name: to_host(p.data) for name, p in model.named_parameters().items()}
-        return (unshard or self.unshard_values)(model, values)
+    def full_parameters(self, model: Module) -> dict[str, np.ndarray]:
+        """The serial run's parameters, by name; all ranks call."""
+        return self.unshard(model, self.parameter_values(model))
 
-    def full_state(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
+    def full_state(self, model: Module) -> dict[str, np.ndarray]:
         """The serial run's other arrays, by name: running statistics and the like; all ranks call."""
         arrays = ((name, getattr(owner, attribute)) for name, owner, attribute in model.named_arrays())
         values = {name: to_host(v).copy() for name, v in arrays if not isinstance(v, Parameter)}
-        return (unshard or self.unshard_values)(model, values)
+        return self.unshard(model, values)
 
-    def full_gradients(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray | None]:
+    def full_gradients(self, model: Module) -> dict[str, np.ndarray | None]:
         """The serial run's gradients, by name, None where the loss does not reach; all ranks call."""
-        grads = {name: p.grad for name, p in model.named_parameters().items()}
-        values = {name: None if g is None else to_host(g) for name, g in grads.items()}
-        return (unshard or self.unshard_values)(model, values)
+        return self.unshard(model, self.gradient_values(model))
 
-    def optimizer_values(self, model: Module, optimizer: Optimizer, key: str) -> Values:
-        """``key`` of the optimizer's state, by the name of the parameter: an array of its shape, or a number.
-
-        None where there is none, as for parameters that no gradient has reached. All ranks call.
-        """
-        states = dict(zip(optimizer.parameters, optimizer.state, strict=True))
-        return {n: host_copy(states.get(p, {}).get(key)) for n, p in model.named_parameters().items()}
-
-    def set_optimizer_values(self, model: Module, optimizer: Optimizer, values: dict[str, Values]) -> None:
-        """Replace the optimizer's state by ``values``, by key and then as ``optimizer_values`` gives it."""
-        names = {parameter: name for name, parameter in model.named_parameters().items()}
-        optimizer.state = [state_of(names[p], p.data, values) for p in optimizer.parameters]
-
-    def full_optimizer_state(
-        self, model: Module, optimizer: Optimizer, key: str, unshard: Unshard | None = None
-    ) -> Values:
+    def full_optimizer_state(self, model: Module, optimizer: Optimizer, key: str) -> Values:
         """The serial run's ``key`` of the optimizer's state, as ``optimizer_values``; all ranks call."""
-        return (unshard or self.unshard_values)(model, self.optimizer_values(model, optimizer, key))
+        return self.unshard(model, self.optimizer_values(model, optimizer, key))
 
-    def load_optimizer_state(
-        self, model: Module, optimizer: Optimizer, whole: dict[str, Values], shard: Unshard | None = None
-    ) -> None:
+    def load_optimizer_state(self, model: Module, optimizer: Optimizer, whole: dict[str, Values]) -> None:
         """Give this rank's optimizer its part of a serial run's state, by key and name; sends nothing."""
-        parts = {key: (shard or self.shard_values)(model, values) for key, values in whole.items()}
+        parts = {key: self.shard(model, values) for key, values in whole.items()}
         self.set_optimizer_values(model, optimizer, parts)
+
+    def total_squares(self, model: Module, optimizer: Optimizer, squares: np.ndarray) -> np.ndarray:
+        """The serial run's sums of squares from this rank's, a row for each of the optimizer's parameters.
+
+        Rows of the model's other parameters, and of those that only other ranks hold, stand at the end. A
+        parameter that is not the model's keeps its row.
+        """
+        rows_of = {p: i for i, p in enumerate(model.parameters())}
+        pairs = [(n, rows_of[p]) for n, p in enumerate(optimizer.parameters) if p in rows_of]
+        numbers, rows = [n for n, _ in pairs], [row for _, row in pairs]
+        totals = np.zeros((len(rows_of), 2))
+        totals[rows] = squares[numbers]
+        for state in reversed(self.states):
+            totals = state.global_square_norms(model, totals)
+        squares = squares.copy()
+        squares[numbers] = totals[rows]
+        return np.concatenate([squares, np.delete(totals, rows, axis=0)])
+
+    @property
+    def states(self) -> Sequence[PlacedState]:
+        """This one and, in a Stack, those of the strategies inside this one."""
+        return [self, *(inner.state for inner in self.backend.inner)]
+
+    def unshard(self, model: Module, values: Values) -> Values:
+        """``unshard_values`` of all strategies, innermost first."""
+        for state in reversed(self.states):
+            values = state.unshard_values(model, values)
+        return values
+
+    def shard(self, model: Module, values: Values) -> Values:
+        """``shard_values`` of all strategies, outermost first."""
+        for state in self.states:
+            values = state.shard_values(model, values)
+        return values
 
 
 def host_copy(value: Any) -> Any:

@@ -22,6 +22,7 @@ from .module import Module, Sequential
 from .own_state import OwnState
 from .tape import Tape, current_tape
 from .tensor import Parameter, Tensor
+from .tensor_base import TensorBase, as_tensor
 
 
 def recomputed(model: Sequential, segments: int | Sequence[int] | None = None) -> Recomputed:
@@ -78,7 +79,7 @@ Run = Callable[[Tensor], Tensor]
 
 def unrecorded(tape: Tape, run: Run, x: Any, replay: Replay) -> Tensor:
     """``run(x)``, of which ``tape`` gets one ``Segment``, behind the leaves that it used."""
-    x = x if isinstance(x, Tensor) else Tensor(x)
+    x = as_tensor(x)
     index = tape.index_of(x)
     with Unrecorded() as first:
         y = Tensor(run(x.detach()))
@@ -94,7 +95,7 @@ class Unrecorded(Tape):
 
     __slots__ = ()
 
-    def index_of(self, x: Tensor) -> None:
+    def index_of(self, x: TensorBase) -> None:
         super().index_of(x)
 
     def when_reached(self, callback: Callable[[], object]) -> None:

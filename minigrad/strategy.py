@@ -1,51 +1,55 @@
-"""A strategy as a program uses it: a Backend that knows its model, checks its use and says what it holds.
+"""A strategy as a program uses it: a Backend that knows its model and checks its use.
 
 Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``synchronous.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
-
-from . import ops
 from .backend import Backend
 from .data import Batch
 from .declaration import Declaration
-from .device import Array
 from .mean_check import MeanCheck
 from .module import Module
 from .optim import Optimizer
-from .placed_state import PlacedState, SquareNorms
-from .tensor import Parameter, Tensor
-from .weighted_mean import WeightedMean
+from .placed_state import PlacedState, Values
 from .work import ForwardBackward, Loss, Work, forward_backward_pass
 
 if TYPE_CHECKING:
     from .train import History
 
 
-class Strategy(Backend, PlacedState, Declaration):
-    """A Backend that knows the model it placed, refuses wrong use, and says what its ranks hold.
+class Strategy(Backend):
+    """A Backend that knows the model it placed, refuses wrong use, and names what its other sides are.
 
-    ``finalize`` is called after the last update, ``close`` at the end. In a Stack, the strategies inside this
-    one are its ``inner``. Steps are counted, and random masks go by the ``step_number``, so ranks take all
-    steps together, or leave them out together. A ``place`` that a strategy writes ends with
-    ``return self.hold(model)``.
+    These are its ``traits``, its ``declaration`` for the command line, and the ``state_class`` of what its
+    ranks hold; ``own_state`` names attributes that change from step to step and that nothing else tells.
+    ``finalize`` is called after the last update, ``close`` at the end. Steps are counted, and random masks go
+    by the ``step_number``, so ranks take all steps together, or leave them out together. A ``place`` that a
+    strategy writes ends with ``return self.hold(model)``.
     """
 
+    declaration: ClassVar[Declaration] = Declaration()
+    state_class: ClassVar[type[PlacedState]] = PlacedState
+    own_state: ClassVar[tuple[str, ...]] = ()
+    inner: Sequence[Strategy] = ()  # the strategies inside this one, in a Stack
     step_number = 0  # of the next step
     model: Module | None = None  # the one that it trains, as ``place`` returned it; Serial trains any
     steps_of_model = 0  # that it has taken since ``place``
-    mean_check: MeanCheck | None = None  # of the first loss that parts of a batch are weighted for
+    mean_check: MeanCheck | None = None  # of the loss that it trains with
     comm: Any = None  # the ranks that it works with; None where it is alone
+
+    @property
+    def state(self) -> PlacedState:
+        """What its ranks hold of the state of the model that it placed."""
+        return self.state_class(self)
 
     def enclose(self, inner: Sequence[Strategy]) -> None:
         """Called by a Stack, before ``place``, with the strategies inside this one."""
+        self.inner = inner
 
     def hold(self, model: Module) -> Module:
         """Note that this backend, which keeps the state of one model, trains ``model``; returns it."""
@@ -105,11 +109,10 @@ class Strategy(Backend, PlacedState, Declaration):
     ) -> float:
         """Add to every parameter's ``grad`` that of the mean loss over ``batch``; return the loss.
 
-        Gradients of several steps add up until ``optimizer.zero_grad()`` forgets them. ``loss_fn`` is a mean
-        over samples, or a WeightedMean; the first step in which parts of the batch are weighted raises
-        ValueError for another one (``MeanCheck``). The second step raises it where ranks that share a batch
-        were given different ones (``check_batch``). Raises RuntimeError for a model that was not placed, and
-        ValueError for another one than was placed last, and for no samples.
+        Gradients of several steps add up until ``optimizer.zero_grad()`` forgets them. Raises RuntimeError
+        for a model that was not placed; ValueError for another one than was placed last, for no samples, for
+        a loss that is neither a mean over samples (``MeanCheck``) nor a WeightedMean, and, in the second
+        step, where ranks that share a batch were given different ones (``check_batch``).
         """
         self.check_model(model)
         if not len(batch):
@@ -121,50 +124,40 @@ class Strategy(Backend, PlacedState, Declaration):
         self.steps_of_model += 1
         if self.steps_of_model == 2:
             self.check_batch(batch)
-        with self.accumulate(model):
+        with self.state.accumulate(model):
             return super().step(model, batch, loss_fn, inner)
 
     def work(self, model: Module, batch: Batch, loss_fn: Loss) -> Work:
         """This rank's samples of ``batch`` in this step, and the loss that is right for a part of it."""
         mine = self.shard(batch)
         weight = self.loss_weight(mine, batch)
-        if isinstance(loss_fn, WeightedMean):
-            loss_fn = loss_fn.for_parts_of(batch.y)
-        elif self.must_check(loss_fn, weight):
-            loss_fn = self.mean_check = MeanCheck(loss_fn)
+        self.mean_check = self.mean_check or MeanCheck()
+        several = weight != 1 or self.micro_batches > 1
+        loss_fn = self.mean_check.loss_of_parts(loss_fn, batch.y, several=several)
         loss_fn, keep_empty = self.loss_for(model, loss_fn), self.traits.communicates_in_forward
         return Work(model, mine, loss_fn, weight, self.on_grad, keep_empty, self.step_number - 1)
-
-    def must_check(self, loss_fn: Loss, weight: float) -> bool:
-        """Whether parts of the batch are weighted, and no loss has been shown to be a mean over samples."""
-        splits = weight != 1 or self.micro_batches > 1
-        return splits and loss_fn is not ops.cross_entropy and not (self.mean_check and self.mean_check.done)
-
-    def accumulate(self, model: Module) -> AbstractContextManager[Any]:
-        """Add the gradients of a ``with`` block to those of earlier steps, which the block does not see.
-
-        So a strategy sums over ranks what this step computes, and nothing twice.
-        """
-        return accumulated(model.parameters())
 
     def count_steps_from(self, number: int) -> None:
         """Give the next step this number, as a run that goes on after so many steps."""
         self.step_number = number
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
-        """Let the optimizer, of all or some of ``model.parameters()``, use the gradients that ``step`` left.
-
-        ``square_norms`` stands for ``global_square_norms``, where a Stack has its own.
-        """
+    def update(self, model: Module, optimizer: Optimizer) -> None:
+        """Let the optimizer, of all or some of the model's parameters, use the gradients of ``step``."""
         if self.model is not None:  # a strategy with a ``step`` of its own need not hold one
             self.check_model(model)
-        optimizer.step(total=self.total_squares(model, optimizer, square_norms))
+        optimizer.step(total=partial(self.state.total_squares, model, optimizer))
 
-    def total_squares(
-        self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None
-    ) -> Callable[[np.ndarray], np.ndarray]:
-        """``global_square_norms`` of rows in the order of the optimizer, which has any of the parameters."""
-        return partial(in_order_of, optimizer.parameters, model, square_norms or self.global_square_norms)
+    def full_parameters(self, model: Module) -> Values:
+        """The serial run's parameters, by name; all ranks call."""
+        return self.state.full_parameters(model)
+
+    def full_state(self, model: Module) -> Values:
+        """The serial run's running statistics and the like, by name; all ranks call."""
+        return self.state.full_state(model)
+
+    def full_gradients(self, model: Module) -> Values:
+        """The serial run's gradients, by name, None where the loss does not reach; all ranks call."""
+        return self.state.full_gradients(model)
 
     def finalize(self, model: Module) -> None:
         """Called once, after the last update: afterwards the model is the one that was trained."""
@@ -174,8 +167,7 @@ class Strategy(Backend, PlacedState, Declaration):
 
         The model stays as it is, with arrays of its own; to train on, ``place`` it again. ``with backend:``
         calls it at its end, unless an exception is on its way, since then the other ranks may never come.
-        It may be called again, or never: what a rank only drops is given back too, at the latest when the
-        ranks next come together to make more of the same communicator.
+        What a rank only drops is given back when the ranks next make more of the same communicator.
         """
         self.release()
 
@@ -188,56 +180,3 @@ class Strategy(Backend, PlacedState, Declaration):
 
     def refusal(self, inner: Strategy) -> str | None:
         """The reason why ``inner`` cannot stand inside this strategy, for a Stack to say; None if it can."""
-        if inner.traits.outermost_only:
-            return (
-                f"{type(inner).__name__} updates parameters in its own way, which only the outermost "
-                "strategy can; put it first"
-            )
-        if self.traits.depends_on_timing and inner.size > 1:
-            return (
-                f"{type(self).__name__} goes by how fast each rank is, so ranks that share a model would "
-                "not agree on the samples; choose another strategy for the data axis"
-            )
-        return None
-
-
-def check_strategy(backend: Any) -> None:
-    """Raise TypeError for a backend that has the hooks alone, and not what training and proofs ask for."""
-    if not isinstance(backend, Strategy):
-        raise TypeError(
-            f"{type(backend).__name__} is no Strategy; derive it from minigrad.strategy.Strategy, a Backend "
-            "with the checks and the state that training and proofs need"
-        )
-
-
-def in_order_of(
-    parameters: Sequence[Parameter], model: Module, square_norms: SquareNorms, squares: np.ndarray
-) -> np.ndarray:
-    """``square_norms`` of ``squares``, which has a row for each of ``parameters``, in their order.
-
-    Rows of the model's other parameters, and of those that only other ranks hold, stand at the end. A
-    parameter that is not the model's keeps its row.
-    """
-    rows_of = {p: i for i, p in enumerate(model.parameters())}
-    pairs = [(n, rows_of[p]) for n, p in enumerate(parameters) if p in rows_of]
-    numbers, rows = [n for n, _ in pairs], [row for _, row in pairs]
-    by_model = np.zeros((len(rows_of), 2))
-    by_model[rows] = squares[numbers]
-    totals = square_norms(model, by_model)
-    squares = squares.copy()
-    squares[numbers] = totals[rows]
-    return np.concatenate([squares, np.delete(totals, rows, axis=0)])
-
-
-@contextmanager
-def accumulated(parameters: Iterable[Tensor]) -> Iterator[None]:
-    """The gradients that ``parameters`` get in this block are added to those that they had before."""
-    earlier: dict[Tensor, Array] = {}
-    for parameter in parameters:
-        if parameter.grad is not None:
-            earlier[parameter], parameter.grad = parameter.grad.copy(), None
-    yield
-    for parameter, g in earlier.items():
-        if parameter.grad is not None:
-            g += parameter.grad
-        parameter.grad = g

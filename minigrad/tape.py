@@ -20,9 +20,10 @@ from .checked_entries import CheckedEntries, checks, op_of
 from .device import Array, array_module, on_gpu, sum_in_order
 from .memory import base_of, retained_arrays
 from .sums import axis_sums
-from .tensor import Parameter, Tensor
+from .tensor_base import TensorBase
 
-OnGrad = Callable[[Tensor], object]
+OnGrad = Callable[[Any], object]
+"""It is called with each leaf, a Tensor, as soon as its gradient is final."""
 current_tape: ContextVar[Tape | None] = ContextVar("minigrad.current_tape", default=None)
 
 
@@ -35,7 +36,7 @@ def walk(entries: list[Any], grads: list[Any], on_grad: OnGrad) -> None:
         entry, g = entries[i], grads[i]
         if g is None:  # the loss does not depend on it
             continue
-        if isinstance(entry, Tensor):  # a leaf: all its uses have been passed
+        if isinstance(entry, TensorBase):  # a leaf: all its uses have been passed
             entry.accumulate_grad(g, private=False)
             on_grad(entry)
             continue
@@ -47,7 +48,7 @@ def walk(entries: list[Any], grads: list[Any], on_grad: OnGrad) -> None:
 class WeightGradient(NamedTuple):
     """A parameter's gradient that is still to be computed: ``pullback(g)``."""
 
-    parameter: Tensor
+    parameter: TensorBase
     shape: tuple[int, ...]
     pullback: Callable[[Array], Array]
     g: Array
@@ -97,7 +98,7 @@ class Tape:
     def __exit__(self, *_: object) -> None:
         current_tape.reset(self._tokens.pop())
 
-    def index_of(self, x: Tensor) -> int | None:
+    def index_of(self, x: TensorBase) -> int | None:
         """Where ``x`` stands on this tape; a leaf is entered at its first use; None for a constant."""
         if x.tape is self:
             return x.index
@@ -120,7 +121,7 @@ class Tape:
 
     def backward(
         self,
-        loss: Tensor,
+        loss: TensorBase,
         seed: Array | float | None = None,
         on_grad: OnGrad | None = None,
         *,
@@ -156,7 +157,7 @@ class Tape:
                 if type(entry) is Point:
                     entry.callback()
                 continue
-            if isinstance(entry, Tensor):
+            if isinstance(entry, TensorBase):
                 entry.accumulate_grad(g, private=len(entries) not in borrowed)
                 if on_grad is not None:
                     on_grad(entry)
@@ -202,7 +203,7 @@ class Tape:
 
 def put_off(later: list[WeightGradient], entry: Any, shape: tuple[int, ...], pullback: Any, g: Array) -> bool:
     """Note the gradient of a parameter for ``finish_weights``; False for any other input of an op."""
-    if not isinstance(entry, Parameter):
+    if not isinstance(entry, TensorBase) or not entry.is_parameter:
         return False
     later.append(WeightGradient(entry, shape, pullback, g))
     return True
@@ -233,7 +234,7 @@ def finish_weights(later: list[WeightGradient], on_grad: OnGrad | None = None) -
 
 def write_into_buffer(entry: Any, pullback: Any, g: Array) -> Array | None:
     """``pullback(g)``, written into the entry's ``grad_buffer``; None if that is not possible."""
-    if not isinstance(entry, Parameter):
+    if not isinstance(entry, TensorBase):
         return None
     into, buffer = getattr(pullback, "into", None), entry.grad_buffer
     if into is None or buffer is None or entry.grad is not None or not into(g, buffer):
@@ -315,7 +316,7 @@ def undo_broadcast(g: Array, shape: tuple[int, ...]) -> Array:
     return d.reshape(shape) if repeated or not shape else d  # on a GPU a leaf would copy a view
 
 
-def seed_for(loss: Tensor, seed: Array | float | None, own: bool = True) -> Array:
+def seed_for(loss: TensorBase, seed: Array | float | None, own: bool = True) -> Array:
     """The gradient that backward starts from, in the loss's shape and dtype; ``own`` if it outlasts backward.
 
     Otherwise it may be the caller's array: pullbacks do not write into it, and what a leaf gets is a copy.

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from .device import Array, array_module, in_c_order, on_gpu, to_device, to_host
-
-if TYPE_CHECKING:
-    from .tape import OnGrad, Tape
-
-Axis = int | Sequence[int] | None
+from . import ops
+from .device import Array, array_module, to_host
+from .ops.axes import Axis, axis_of
+from .tensor_base import TensorBase, as_operand
 
 
-class Tensor:
+def reflected(op: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
+    """The operator that Python calls on the right operand, where the left one is no tensor."""
+    return lambda self, other: op(other, self)
+
+
+class Tensor(TensorBase):
     """An array (``data``) and, when it was computed under a tape, its place on it (``tape``, ``index``).
 
     ``Tensor(x, requires_grad=True)`` is a leaf: ``backward`` adds its gradient to ``grad``, an array
@@ -27,49 +30,9 @@ class Tensor:
     asked of integers.
     """
 
-    __slots__ = ("data", "grad", "requires_grad", "tape", "index", "__weakref__")
+    __slots__ = ()
     __array_priority__ = 1000  # so that ndarray + Tensor asks the Tensor
     __array_ufunc__ = None
-    grad_buffer: Array | None = None  # see Parameter
-
-    def __init__(self, data: Any, requires_grad: bool = False):
-        self.data: Array = data.data if isinstance(data, Tensor) else as_array(data)
-        self.grad: Array | None = None
-        self.requires_grad = requires_grad
-        self.tape: Tape | None = None
-        self.index = -1
-        if requires_grad and self.data.dtype.kind != "f":
-            raise TypeError(
-                f"a tensor of dtype {self.data.dtype} cannot have a gradient; "
-                "convert it with .astype(np.float32)"
-            )
-
-    def accumulate_grad(self, g: Array, *, private: bool = True) -> None:
-        """Add a final gradient to ``grad``, kept in the tensor's own dtype and its own memory.
-
-        It lies in C order, or as the tensor's own elements do. One that is not ``private`` may be in someone
-        else's hands too.
-        """
-        if isinstance(g, np.generic):
-            g = np.array(g)
-        in_order = g.flags.c_contiguous or g.strides == self.data.strides
-        if g.dtype != self.data.dtype or not in_order:
-            g = in_c_order(g, self.data.dtype)
-        elif self.grad is None and not private:
-            g = g.copy("K")
-        if self.grad is None:
-            self.grad = g
-        else:
-            self.grad += g
-
-    def backward(self, seed: Array | float | None = None, on_grad: OnGrad | None = None) -> None:
-        """Short for ``tape.backward(self, seed, on_grad)`` on the tape that recorded this tensor."""
-        if self.tape is None:
-            raise RuntimeError(
-                "backward needs a tensor that was computed inside `with Tape() as tape:` "
-                "from tensors that require gradients; this one is a constant"
-            )
-        self.tape.backward(self, seed, on_grad)
 
     def detach(self) -> Tensor:
         """The same data as a constant."""
@@ -82,22 +45,6 @@ class Tensor:
     def item(self) -> float:
         """The one element as a Python number."""
         return self.data.item()
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.data.shape
-
-    @property
-    def ndim(self) -> int:
-        return self.data.ndim
-
-    @property
-    def size(self) -> int:
-        return self.data.size
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.data.dtype
 
     def __len__(self) -> int:
         return len(self.data)
@@ -180,70 +127,17 @@ class Tensor:
     def __ge__(self, other: Any) -> Tensor:
         return self.compared(other, operator.ge)
 
-    def __add__(self, other: Any) -> Tensor:
-        return ops.add(self, other)
-
-    def __radd__(self, other: Any) -> Tensor:
-        return ops.add(other, self)
-
-    def __sub__(self, other: Any) -> Tensor:
-        return ops.subtract(self, other)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return ops.subtract(other, self)
-
-    def __mul__(self, other: Any) -> Tensor:
-        return ops.multiply(self, other)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return ops.multiply(other, self)
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return ops.divide(self, other)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return ops.divide(other, self)
-
-    def __pow__(self, other: Any) -> Tensor:
-        return ops.power(self, other)
-
-    def __rpow__(self, other: Any) -> Tensor:
-        return ops.power(other, self)
-
-    def __matmul__(self, other: Any) -> Tensor:
-        return ops.matmul(self, other)
-
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return ops.matmul(other, self)
-
-    def __neg__(self) -> Tensor:
-        return ops.negative(self)
-
-    def __abs__(self) -> Tensor:
-        return ops.abs(self)
+    __add__, __sub__, __mul__, __truediv__ = ops.add, ops.subtract, ops.multiply, ops.divide
+    __pow__, __matmul__, __neg__, __abs__ = ops.power, ops.matmul, ops.negative, ops.abs
+    __radd__, __rsub__, __rmul__ = reflected(ops.add), reflected(ops.subtract), reflected(ops.multiply)
+    __rtruediv__, __rpow__, __rmatmul__ = reflected(ops.divide), reflected(ops.power), reflected(ops.matmul)
 
     def __getitem__(self, index: Any) -> Tensor:
         return ops.getitem(self, index=index)
 
-    # Methods, named as in NumPy
+    # Methods, named as in NumPy; those that take settings by position too are written out
 
-    def exp(self) -> Tensor:
-        return ops.exp(self)
-
-    def log(self) -> Tensor:
-        return ops.log(self)
-
-    def sqrt(self) -> Tensor:
-        return ops.sqrt(self)
-
-    def tanh(self) -> Tensor:
-        return ops.tanh(self)
-
-    def sigmoid(self) -> Tensor:
-        return ops.sigmoid(self)
-
-    def relu(self) -> Tensor:
-        return ops.relu(self)
+    exp, log, sqrt, tanh, sigmoid, relu = ops.exp, ops.log, ops.sqrt, ops.tanh, ops.sigmoid, ops.relu
 
     def clip(self, low: float | None = None, high: float | None = None) -> Tensor:
         return ops.clip(self, low=low, high=high)
@@ -348,6 +242,7 @@ class Parameter(Tensor):
     """
 
     __slots__ = ("grad_buffer", "updated_by")
+    is_parameter = True
 
     def __init__(self, data: Any, requires_grad: bool = True):
         super().__init__(data, requires_grad)
@@ -358,38 +253,6 @@ class Parameter(Tensor):
 
     def __getstate__(self) -> tuple[None, dict[str, Any]]:
         """A copy belongs to no strategy."""
-        slots = {name: getattr(self, name) for name in (*Tensor.__slots__, *Parameter.__slots__)}
+        slots = {name: getattr(self, name) for name in (*TensorBase.__slots__, *Parameter.__slots__)}
         del slots["__weakref__"]
         return None, slots | {"grad_buffer": None, "updated_by": None}
-
-
-def as_array(x: Any) -> Array:
-    """``x`` as an array of numbers; device arrays stay where they are. Raises TypeError for anything else."""
-    if on_gpu(x):
-        return x
-    array = np.asarray(x)
-    if array.dtype.kind in "OSUmM":
-        raise TypeError(
-            f"a tensor holds numbers, not {array.dtype} as in {type(x).__name__}; pass numbers, arrays or "
-            "nested lists of numbers, and join tensors with ops.stack or ops.concatenate"
-        )
-    return array
-
-
-def as_operand(x: Any, others: Sequence[Any] = ()) -> Any:
-    """What an op gets for an input that is no Tensor: an array, or a Python number, which has no dtype.
-
-    A nested list goes to the device of the ``others``, the op's inputs; an array stays where it is.
-    """
-    if isinstance(x, np.generic):
-        return x.item()
-    if isinstance(x, int | float):
-        return x
-    array = as_array(x)
-    if array is not x and any(on_gpu(y.data if isinstance(y, Tensor) else y) for y in others):
-        return to_device(array, "cupy")
-    return array
-
-
-from . import ops  # noqa: E402  (the ops are lifted to the Tensor defined above, and are its methods)
-from .ops.axes import axis_of  # noqa: E402

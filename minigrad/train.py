@@ -24,7 +24,7 @@ from .lr_schedules import Schedule
 from .module import Module, evaluation_mode
 from .optim import Optimizer
 from .serial import Serial
-from .strategy import Strategy, check_strategy
+from .strategy import Strategy
 from .tensor import Tensor
 from .weighted_mean import WeightedMean
 from .work import Loss, forward_backward_pass
@@ -159,3 +159,12 @@ def accuracy(model: Module, data: Batch, *, batch_size: int = 500) -> float:
             labels = part.y if part.y.ndim == 1 else part.y.argmax(axis=1)
             hits += int((model(Tensor(part.x)).data.argmax(axis=1) == labels).sum())
     return hits / max(len(data), 1)
+
+
+def check_strategy(backend: Any) -> None:
+    """Raise TypeError for a backend that has the hooks alone, and not what training and proofs ask for."""
+    if not isinstance(backend, Strategy):
+        raise TypeError(
+            f"{type(backend).__name__} is no Strategy; derive it from minigrad.strategy.Strategy, a Backend "
+            "with the checks and the state that training and proofs need"
+        )

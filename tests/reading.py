@@ -2,14 +2,17 @@
 
 ``python -m tests.reading`` prints them, and the imports between the parts of backends/. A subject's own
 folder is followed to the end, as its files explain one another; of other folders a reader trusts the
-docstrings. Another checkout's root may be given.
+docstrings. The chain of a strategy is what its class and the classes that it derives from take. Another
+checkout's root may be given.
 """
 
 from __future__ import annotations
 
 import ast
+import inspect
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -40,6 +43,14 @@ SUBJECTS = {
     "pipeline engine": ["backends/pipeline/engine.py"],
     "whole pipeline": ["backends/pipeline/pipeline.py"],
 }
+
+CHAINS = [
+    "backends.data_parallel.data_parallel:DataParallel",
+    "backends.data_parallel.bucketed:Bucketed",
+    "backends.data_parallel.zero.sharded:Sharded",
+    "backends.data_parallel.parameter_server.parameter_server:ParameterServer",
+]
+"""Strategies that are read with the classes from which they derive."""
 
 
 def imported(file: Path, root: Path) -> Iterator[Path]:
@@ -84,6 +95,13 @@ def reading(file: Path, root: Path = ROOT) -> list[Path]:
     return files
 
 
+def chain(name: str) -> list[Path]:
+    """The files that define the strategy ``module:class`` and the classes it derives from."""
+    module_name, _, class_name = name.partition(":")
+    kinds = getattr(import_module(module_name), class_name).__mro__
+    return list(dict.fromkeys(Path(inspect.getfile(kind)) for kind in kinds if kind is not object))
+
+
 def lines(files: list[Path]) -> int:
     return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
 
@@ -112,8 +130,13 @@ def main(root: Path = ROOT) -> None:
     for subject, names in SUBJECTS.items():
         if file := next((root / name for name in names if (root / name).exists()), None):
             files = reading(file, root)
-            shown = ", ".join(one.relative_to(root / "backends").as_posix() for one in files)
+            shown = ", ".join(one.relative_to(root).as_posix() for one in files)
             print(f"| {subject} | {len(files)}: {shown} | {lines(files)} |")
+    if root == ROOT:  # classes are those that this process imports
+        print("\n| strategy | its class chain | lines |\n|---|---|---|")
+        for name in CHAINS:
+            shown = ", ".join(one.stem for one in chain(name))
+            print(f"| {name.partition(':')[2]} | {shown} | {lines(chain(name))} |")
     print("\n| part of backends/ | imports |\n|---|---|")
     for part, others in floors(root).items():
         print(f"| {part} | {', '.join(sorted(others))} |")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import reading
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("minigrad", "backends", "lessons")
 FILES = sorted(path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
@@ -118,6 +120,61 @@ def test_each_part_of_the_backends_imports_earlier_parts_and_no_other_family():
 )
 def test_the_import_check_sees_a_planted_import(path, source, parts):
     assert forbidden(ast.parse(source), Path(path)) == parts
+
+
+# Circles: files that import one another, at the top or within a function, cannot be read one by one. An
+# import for annotations alone, under TYPE_CHECKING, does not count.
+
+CIRCLES = {
+    "minigrad": [],
+    "backends": [  # a class makes objects of another file's class, which is built on it
+        {"comm/communicator.py", "comm/collectives/naive.py", "comm/collectives/send_recv.py"},
+        {"comm/mpi.py", "comm/mpi_recoverable.py"},
+        {"comm/threads.py", "comm/recoverable_threads.py"},
+    ],
+}
+
+
+def circles(package):
+    """The sets of two or more files of a folder of which each imports all others, however indirectly."""
+    files = sorted(package.rglob("*.py"))
+    imports = {file: set(reading.imported(file, package.parent)).intersection(files) for file in files}
+    reachable = {}
+    for file in files:
+        seen_from, new = set(), imports[file]
+        while new:
+            seen_from |= new
+            new = set().union(*(imports[other] for other in new)) - seen_from
+        reachable[file] = seen_from
+    members = {frozenset(other for other in reachable[file] if file in reachable[other]) for file in files}
+    names = [{file.relative_to(package).as_posix() for file in circle} for circle in members]
+    return sorted((circle for circle in names if len(circle) > 1), key=sorted)
+
+
+@pytest.mark.parametrize("package", CIRCLES)
+def test_no_files_import_one_another_but_those_listed(package):
+    assert circles(ROOT / package) == sorted(CIRCLES[package], key=sorted)
+
+
+@pytest.mark.parametrize(
+    ("imports_b", "is_circle"),
+    [
+        ("from .folder.b import B", True),
+        ("from .folder import b", True),
+        ("import minigrad.folder.b", True),
+        ("def f():\n    from .folder import b", True),
+        ("if TYPE_CHECKING:\n    from .folder.b import B", False),
+        ("from .c import C", False),
+    ],
+)
+def test_the_check_of_circles_sees_a_planted_one(tmp_path, imports_b, is_circle):
+    package = tmp_path / "minigrad"
+    (package / "folder").mkdir(parents=True)
+    (package / "a.py").write_text(imports_b, encoding="utf-8")
+    (package / "c.py").write_text("from .a import A", encoding="utf-8")
+    (package / "folder" / "b.py").write_text("from ..c import C", encoding="utf-8")
+    among = {"a.py", "c.py"} | ({"folder/b.py"} if "folder" in imports_b else set())
+    assert circles(package) == ([among] if is_circle or "folder" not in imports_b else [])
 
 
 @pytest.mark.parametrize(
@@ -485,7 +542,7 @@ def kinds_of(root):
 @cache
 def behavior():
     """Names of the methods and flags of backends, modules, tapes and tensors."""
-    kinds = set().union(*map(kinds_of, ("Backend", "Module", "Tape", "Tensor", "Optimizer")))
+    kinds = set().union(*map(kinds_of, ("Backend", "PlacedState", "Module", "Tape", "Tensor", "Optimizer")))
     return set().union(*(classes()[name][2] for name in kinds))
 
 

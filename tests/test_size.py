@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.reading import ROOT, SUBJECTS, lines, reading
+from tests.reading import CHAINS, ROOT, SUBJECTS, chain, lines, reading
 
 PACKAGES = {
-    "minigrad": 14_855,
+    "minigrad": 14_920,
     "backends": 23_624,
     "lessons/minigrad_course": 9_681,
     "benchmarks": 4_000,
-    "tests": 70_500,  # every file of laws names what it proves, and shares by a file of laws
+    "tests": 70_500,  # each file of laws names what it proves, and shares by a file of laws
 }
 """The most lines of Python in each package."""
 
@@ -43,6 +43,9 @@ READINGS = {
 }
 """The most lines of the files that a reader of each subject opens (``python -m tests.reading``)."""
 
+CHAIN_BUDGETS = {"DataParallel": 450, "Bucketed": 700, "Sharded": 700, "ParameterServer": 800}
+"""The most lines of the files that define a strategy's class and the classes it derives from."""
+
 
 def python_lines(package):
     return lines(sorted((ROOT / package).rglob("*.py")))
@@ -60,6 +63,12 @@ def test_a_reading_is_within_its_budget(subject):
     file = next(ROOT / name for name in SUBJECTS[subject] if (ROOT / name).exists())
     count = lines(reading(file))
     assert count <= READINGS[subject], f"{subject} takes {count} lines; what need not be read?"
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_chain_of_classes_is_within_its_budget(name):
+    count, budget = lines(chain(name)), CHAIN_BUDGETS[name.partition(":")[2]]
+    assert count <= budget, f"{name} and its bases take {count} lines; what is a class of its own?"
 
 
 def test_every_family_begins_with_a_naive_form():

@@ -169,7 +169,7 @@ class TrainingCheckpoints:
         if backend.traits.may_lag:
             if not due:
                 return False
-            backend.drain(model)
+            backend.state.drain(model)
         self.agreed = self.agreement.after_step(self.request.number, last=last or backend.traits.may_lag)
         if not due and self.agreed is None:
             return False

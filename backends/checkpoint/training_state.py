@@ -17,7 +17,7 @@ from minigrad.module import Module
 from minigrad.nn import Dropout
 from minigrad.optim import Optimizer
 from minigrad.own_state import OwnState, generator_states, serial_modules, set_generator_states
-from minigrad.placed_state import Values
+from minigrad.placed_state import PlacedState, Values
 from minigrad.strategy import Strategy
 from minigrad.train import History
 
@@ -46,18 +46,18 @@ def gather_state(
     ValueError for a strategy whose ranks may leave.
     """
     refuse_unresumable(backend)
-    backend.drain(model)
+    backend.state.drain(model)
     numbers: dict[str, Any] = {}
     if backend.traits.models_differ:
-        arrays, own = {}, serial_state(Strategy(), keys_of(optimizer), model, optimizer, numbers)
+        arrays, own = {}, serial_state(Strategy().state, keys_of(optimizer), model, optimizer, numbers)
     else:
         keys = sorted({key for keys in allgather_json(comm, keys_of(optimizer)) for key in keys})
-        arrays, own = serial_state(backend, keys, model, optimizer, numbers), {}
+        arrays, own = serial_state(backend.state, keys, model, optimizer, numbers), {}
     mine: dict[str, Any] = {"generators": generator_states(model), "optimizer": numbers, "values": {}}
     mine["same layout only"] = backend.traits.same_layout_only
     mine["strategy"] = type(backend).__name__
     mine["seeds"] = {name: layer.seed for name, layer in dropouts(model)}
-    for name, value in backend.own_values().items():
+    for name, value in backend.state.own_values().items():
         parts = arrays_in(value)
         own |= {f"{OWN}{name}{place}": array for place, array in parts.items()}
         mine["values"][name] = len(parts) if parts else value
@@ -70,13 +70,13 @@ def gather_state(
 
 
 def serial_state(
-    backend: Strategy, keys: list[str], model: Module, optimizer: Optimizer, numbers: dict[str, Any]
+    state: PlacedState, keys: list[str], model: Module, optimizer: Optimizer, numbers: dict[str, Any]
 ) -> Arrays:
     """The arrays of model and optimizer as a serial run has them; numbers go to ``numbers``."""
-    arrays = backend.full_parameters(model) | backend.full_state(model)
+    arrays = state.full_parameters(model) | state.full_state(model)
     arrays = {MODEL + name: array for name, array in arrays.items()}
     for key in keys:
-        for name, value in backend.full_optimizer_state(model, optimizer, key).items():
+        for name, value in state.full_optimizer_state(model, optimizer, key).items():
             if value is not None and value.ndim == 0 < arrays[MODEL + name].ndim:  # such as a count of steps
                 numbers.setdefault(key, {})[name] = value.item()
             elif value is not None:
@@ -178,27 +178,27 @@ def load_facts(
                 "the checkpoint holds a state of each rank, as residuals or models; resume with the same "
                 "ranks, strategy and options"
             )
-        load_optimizer(backend, model, optimizer, arrays, facts["optimizer"])
+        load_optimizer(backend.state, model, optimizer, arrays, facts["optimizer"])
         return
     own, prefix = ranks[comm.rank], f"rank-{comm.rank}/"
     mine = {n.removeprefix(prefix): array.copy() for n, array in arrays.items() if n.startswith(prefix)}
     if backend.traits.models_differ:
         load_model_state(model, mine)
-        load_optimizer(Strategy(), model, optimizer, mine, own["optimizer"])
+        load_optimizer(Strategy().state, model, optimizer, mine, own["optimizer"])
     else:
-        load_optimizer(backend, model, optimizer, arrays, facts["optimizer"])
+        load_optimizer(backend.state, model, optimizer, arrays, facts["optimizer"])
     values = {
         name: mine.get(f"{OWN}{name}", value)
         if f"{OWN}{name}/0" not in mine
         else [mine[f"{OWN}{name}/{i}"] for i in range(value)]
         for name, value in own["values"].items()
     }
-    backend.set_own_values(values)
+    backend.state.set_own_values(values)
     set_generator_states(model, own["generators"])
 
 
 def load_optimizer(
-    backend: Strategy, model: Module, optimizer: Optimizer, arrays: Arrays, numbers: dict[str, Any]
+    state: PlacedState, model: Module, optimizer: Optimizer, arrays: Arrays, numbers: dict[str, Any]
 ) -> None:
     """Give this rank's optimizer its part of the saved state."""
     values: dict[str, Values] = {}
@@ -208,7 +208,7 @@ def load_optimizer(
             values.setdefault(key, {})[parameter] = array
     for key, of_key in numbers.items():
         values.setdefault(key, {}).update({name: np.array(number) for name, number in of_key.items()})
-    backend.load_optimizer_state(model, optimizer, values)
+    state.load_optimizer_state(model, optimizer, values)
 
 
 def arrays_in(value: Any) -> Arrays:

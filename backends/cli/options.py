@@ -26,7 +26,7 @@ from ..model_parallel.plan import Plan, read_plan
 from ..partition import check_bounds
 from ..pipeline import check_timetable, find_schedule
 from ..pipeline.schedule_file import read_schedule, schedule_of
-from ..registry import declaration, find_strategy, load_strategy, read_options, strategy_names
+from ..registry import class_of, find_strategy, load_strategy, read_options, strategy_names
 from .parallel import ParallelConfig, pipe_strategies, pipeline_names
 from .strategy_flags import option, options_by_axis
 
@@ -153,7 +153,7 @@ class ParallelOptions:
             flags, read_options(self.option or []), strategy, self.schedule
         )
         find_strategy(strategy, options)
-        declaration(load_strategy(strategy)).check_options(data, options)
+        class_of(load_strategy(strategy)).declaration.check_options(data, options)
         if self.pipe > 1 and "micro_batches" in options:
             raise ValueError(
                 "--option micro_batches takes a pipeline through several times; pass --micro instead"

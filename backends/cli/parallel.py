@@ -136,4 +136,4 @@ def members(backend: Strategy) -> tuple[Strategy, ...]:
 
 def chosen(backend: Strategy) -> dict[str, Any]:
     """The settings that the strategies chose by themselves when the model was placed."""
-    return {name: value for member in members(backend) for name, value in member.chosen().items()}
+    return {n: value for m in members(backend) for n, value in m.declaration.chosen(m).items()}

@@ -196,7 +196,7 @@ class Training:
         checkpoints.load_model(model)
         same = bool(saved) and same_layout(saved, self.config())
         for member in members(backend):
-            member.set_chosen(saved.get("chosen", {}) if same else {})
+            member.declaration.set_chosen(member, saved.get("chosen", {}) if same else {})
         model = backend.place(model)
         optimizer = find_optimizer(self.optimizer)(model.parameters(), lr, **settings)
         if self.clip is not None:
@@ -271,7 +271,9 @@ class Training:
                 on_epoch=on_epoch,
                 span=comm.computing,
             )
-        figures = {name: value for member in members(backend) for name, value in member.figures().items()}
+        figures: dict[str, Any] = {}
+        for member in members(backend):
+            figures |= member.declaration.figures(member)
         figures |= measurements(history, finished=True)
         with exact_convolutions(self.exact):
             figures["test_accuracy"] = (accuracies or [accuracy(model, test)])[-1]
@@ -356,7 +358,7 @@ def report(metrics: dict[str, Any], backend: Strategy) -> Table:
             "loss, first and last step", f"{metrics['losses'][0]:.4f} to {metrics['losses'][-1]:.4f}"
         )
     for member in members(backend):
-        for name, text in member.rows().items():
+        for name, text in member.declaration.rows(member).items():
             table.add_row(name, text)
     table.add_row("training time", f"{metrics['seconds']:.1f} s")
     table.add_row("samples per second", f"{metrics['samples_per_second']:,.0f}")

@@ -1,4 +1,4 @@
-"""What a strategy does whose all-reduce may choose its algorithm by measured links (``--allreduce auto``).
+"""What a strategy declares whose all-reduce may go by measured links (``--allreduce auto``).
 
 Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``data_parallel.py``.
 The links are measured when the model is placed. They are a setting of the run: a checkpoint holds them, so a
@@ -10,41 +10,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from minigrad.declaration import Declaration
+from minigrad.declaration import Declaration, Flag
 
-from ..comm.collectives import Allreduce, AutomaticAllreduce
+from ..comm.collectives import ALLREDUCE, Allreduce, AutomaticAllreduce
 from ..comm.communicator import Communicator
 
 
 class AllreduceChoice(Declaration):
-    """A part of a strategy with an ``allreduce`` over ``comm``."""
+    """The declaration of a strategy that has an ``allreduce`` over ``comm``, and perhaps more ``flags``."""
 
-    allreduce: Allreduce
-    comm: Communicator
+    def __init__(self, flags: Mapping[str, Flag] | None = None):
+        super().__init__({"allreduce": ALLREDUCE, **(flags or {})})
 
-    def prepare_allreduce(self) -> None:
-        """Measure the links, where the algorithm is chosen by them; all ranks call together."""
-        if isinstance(self.allreduce, AutomaticAllreduce):
-            self.allreduce.prepare(self.comm)
+    def chosen(self, backend: Any) -> dict[str, Any]:
+        return backend.allreduce.chosen() if is_automatic(backend) else {}
 
-    def chosen(self) -> dict[str, Any]:
-        if not isinstance(self.allreduce, AutomaticAllreduce):
-            return super().chosen()
-        return super().chosen() | self.allreduce.chosen()
+    def set_chosen(self, backend: Any, chosen: Mapping[str, Any]) -> None:
+        if is_automatic(backend):
+            backend.allreduce.set_chosen(backend.comm, chosen)
 
-    def set_chosen(self, chosen: Mapping[str, Any]) -> None:
-        super().set_chosen(chosen)
-        if isinstance(self.allreduce, AutomaticAllreduce):
-            self.allreduce.set_chosen(self.comm, chosen)
-
-    def figures(self) -> dict[str, Any]:
+    def figures(self, backend: Any) -> dict[str, Any]:
         """The algorithm for each number of bytes, where it was chosen."""
-        if not isinstance(self.allreduce, AutomaticAllreduce):
-            return super().figures()
-        return super().figures() | {"allreduce": {str(n): name for n, name in self.allreduce.taken.items()}}
+        if not is_automatic(backend):
+            return {}
+        return {"allreduce": {str(n): name for n, name in backend.allreduce.taken.items()}}
 
-    def rows(self) -> dict[str, str]:
-        rows = super().rows()
-        if isinstance(self.allreduce, AutomaticAllreduce):
-            rows["allreduce"] = self.allreduce.words()
-        return rows
+    def rows(self, backend: Any) -> dict[str, str]:
+        return {"allreduce": backend.allreduce.words()} if is_automatic(backend) else {}
+
+
+def is_automatic(backend: Any) -> bool:
+    return isinstance(backend.allreduce, AutomaticAllreduce)
+
+
+def prepare_allreduce(allreduce: Allreduce, comm: Communicator) -> None:
+    """Measure the links, where the algorithm is chosen by them; all ranks call together."""
+    if isinstance(allreduce, AutomaticAllreduce):
+        allreduce.prepare(comm)

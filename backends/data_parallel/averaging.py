@@ -13,12 +13,11 @@ from minigrad.device import Array, array_module
 from minigrad.lookup import at_least_one
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.placed_state import SquareNorms
 from minigrad.strategy import Strategy
 from minigrad.traits import Traits
 from minigrad.work import ForwardBackward, Work, forward_backward_pass
 
-from ..comm.collectives import ALLREDUCE, Allreduce, allreduce
+from ..comm.collectives import Allreduce, allreduce
 from ..comm.communicator import Communicator
 from ..consistency import (
     broadcast_model,
@@ -29,11 +28,11 @@ from ..consistency import (
     trained_parameters,
     weighted,
 )
-from .allreduce_choice import AllreduceChoice
+from .allreduce_choice import AllreduceChoice, prepare_allreduce
 from .flat import FlatLayout
 
 
-class ModelAveraging(AllreduceChoice, Strategy):
+class ModelAveraging(Strategy):
     """Each rank updates its own model from its own share; every ``period`` updates the models are combined.
 
     By mathematics not equal to ``Serial``, except on one rank, which does the same to the last bit. The loss
@@ -45,7 +44,7 @@ class ModelAveraging(AllreduceChoice, Strategy):
     """
 
     own_state = ("updates", "samples")
-    flags = {"allreduce": ALLREDUCE}
+    declaration = AllreduceChoice()
     traits = Traits(equals_serial=False, models_differ=True, same_layout_only=True, outermost_only=True)
     period: int | None = None  # None: one exchange, at the end
 
@@ -66,10 +65,10 @@ class ModelAveraging(AllreduceChoice, Strategy):
 
     def place(self, model: Module) -> Module:
         """The whole model. Raises ValueError where ranks built different ones or chose different settings."""
-        check_same_on_all_ranks(self.comm, model, self.settings())
+        check_same_on_all_ranks(self.comm, model, self.declaration.settings(self))
         if self.same_start:
             broadcast_model(self.comm, model)
-        self.prepare_allreduce()
+        prepare_allreduce(self.allreduce, self.comm)
         return self.hold(model)
 
     def check_batch(self, batch: Batch) -> None:
@@ -88,9 +87,9 @@ class ModelAveraging(AllreduceChoice, Strategy):
         self.samples += len(work.batch)
         return super().forward_backward(work, inner)
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+    def update(self, model: Module, optimizer: Optimizer) -> None:
         """This rank's own update; every ``period``-th is followed by an exchange."""
-        super().update(model, optimizer, square_norms)
+        super().update(model, optimizer)
         self.updates += 1
         if self.updates == self.period:
             self.combine(model)
@@ -154,11 +153,11 @@ class LocalSGD(ModelAveraging):
         self.period, self.average_momentum = at_least_one("period", period), average_momentum
         self.optimizer: Optimizer | None = None
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+    def update(self, model: Module, optimizer: Optimizer) -> None:
         if self.average_momentum and self.optimizer is not optimizer:
             self.optimizer = optimizer
             complete_state(optimizer)
-        super().update(model, optimizer, square_norms)
+        super().update(model, optimizer)
 
     def average(self, arrays: list[Array], model: Module) -> None:
         states = [] if self.optimizer is None else self.optimizer.state

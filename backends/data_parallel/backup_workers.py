@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from minigrad.data import Batch, shares
+from minigrad.declaration import Declaration
 from minigrad.device import Array, array_module, unflatten
 from minigrad.module import Module
+from minigrad.placed_state import PlacedState
 
 from ..comm.collectives import barrier
 from ..comm.communicator import Communicator
@@ -39,6 +41,26 @@ class Update:
     dropped: list[int] = field(default_factory=list)
 
 
+class BackupWorkersState(PlacedState):
+    """The state of workers, all of which have all updates once they have drained."""
+
+    backend: BackupWorkers
+
+    def drain(self, model: Module) -> None:
+        """All workers get all updates before any of them computes for the next one."""
+        self.backend.finalize(model)
+        barrier(self.backend.comm)
+
+    def own_values(self) -> dict[str, Any]:
+        updates = [[one.version, list(one.contributors), list(one.dropped)] for one in self.backend.updates]
+        return {"version": self.backend.version, "updates": updates}
+
+    def set_own_values(self, values: dict[str, Any]) -> None:
+        backend, version = self.backend, int(values["version"])
+        backend.version, backend.updates[:] = version, [Update(*fields) for fields in values["updates"]]
+        backend.received = dict.fromkeys(backend.received, version)
+
+
 class BackupWorkers(DataParallel):
     """Rank 0 collects, the other N + b ranks compute; an update is the mean of the first N gradients.
 
@@ -55,7 +77,8 @@ class BackupWorkers(DataParallel):
     all updates, so it holds what a serial run does, and the list of contributors.
     """
 
-    flags = {}  # no all-reduce
+    state_class = BackupWorkersState
+    declaration = Declaration()  # no all-reduce
 
     def __init__(self, comm: Communicator, *, backups: int = 0, micro_batches: int = 1):
         super().__init__(comm, micro_batches=micro_batches)
@@ -100,24 +123,10 @@ class BackupWorkers(DataParallel):
         self.version += 1
         return self.use(mean)
 
-    def drain(self, model: Module) -> None:
-        """All workers get all updates before any of them computes for the next one."""
-        self.finalize(model)
-        barrier(self.comm)
-
     def finalize(self, model: Module) -> None:
         """The collector answers late workers until all have all updates."""
         while any(count < self.version for count in self.received.values()):
             self.refuse(*self.comm.recv_any(PUSH))
-
-    def own_values(self) -> dict[str, Any]:
-        updates = [[one.version, list(one.contributors), list(one.dropped)] for one in self.updates]
-        return {"version": self.version, "updates": updates}
-
-    def set_own_values(self, values: dict[str, Any]) -> None:
-        self.version = int(values["version"])
-        self.updates = [Update(*fields) for fields in values["updates"]]
-        self.received = dict.fromkeys(self.received, self.version)
 
     def push(self, loss: float) -> Array:
         """This rank's figures, statistics and gradients, such that the contributors' arrays can be added."""

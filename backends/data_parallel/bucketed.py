@@ -18,6 +18,7 @@ from minigrad.tensor import Tensor
 from ..comm import collectives
 from ..comm.collectives import AUTOMATIC, Allreduce, AutomaticAllreduce
 from ..comm.communicator import Communicator
+from .allreduce_choice import AllreduceChoice
 from .bucket_size import best_bucket_bytes
 from .data_parallel import Bucket, DataParallel
 from .flat import FlatLayout, buckets
@@ -33,6 +34,20 @@ class Reducer(NamedTuple):
     start: Callable[[Array], Callable[[], Array]]
     poll: Callable[[], object]
     close: Callable[[], object]
+
+
+class BucketedDeclaration(AllreduceChoice):
+    """Adds how the gradients were divided into buckets."""
+
+    def rows(self, backend: Bucketed) -> dict[str, str]:
+        rows = super().rows(backend)
+        if not backend.overlaps:
+            rows["buckets"] = (
+                "one, at the end: all ranks are on one machine (--option progress=thread: several)"
+            )
+        elif backend.automatic_buckets:
+            rows["buckets"] = f"of at most {backend.bucket_bytes:,} bytes"
+        return rows
 
 
 class Bucketed(DataParallel):
@@ -54,6 +69,8 @@ class Bucketed(DataParallel):
     "auto" is "thread", except where a thread would only take cores from backward: MPI processes that are all
     on one machine, with weights in its memory, sum one message after backward, as ``DataParallel`` does.
     """
+
+    declaration = BucketedDeclaration()
 
     def __init__(
         self,
@@ -106,16 +123,6 @@ class Bucketed(DataParallel):
             self.reducer = self.open_reducer(self.comm, self.algorithm)
         self.start, self.poll, _ = self.reducer
         return model
-
-    def rows(self) -> dict[str, str]:
-        rows = super().rows()
-        if not self.overlaps:
-            rows["buckets"] = (
-                "one, at the end: all ranks are on one machine (--option progress=thread: several)"
-            )
-        elif self.automatic_buckets:
-            rows["buckets"] = f"of at most {self.bucket_bytes:,} bytes"
-        return rows
 
     def on_grad(self, parameter: Tensor) -> None:
         """Put the gradient into its bucket, and start the complete buckets, in their order.

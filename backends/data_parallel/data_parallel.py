@@ -6,29 +6,28 @@ backward, on which the other forms with an all-reduce build. ``naive.py`` is the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from minigrad.declaration import Flag
 from minigrad.device import Array, array_module, unflatten
 from minigrad.module import Module
 from minigrad.tensor import Tensor
 
-from ..comm.collectives import ALLREDUCE, Allreduce, allreduce
+from ..comm.collectives import Allreduce, allreduce
 from ..comm.communicator import Communicator
-from .allreduce_choice import AllreduceChoice
+from .allreduce_choice import AllreduceChoice, prepare_allreduce
 from .synchronous import SynchronousDataParallel
 
 
-class DataParallel(AllreduceChoice, SynchronousDataParallel):
+class DataParallel(SynchronousDataParallel):
     """Synchronous data parallelism over ``comm``; trains like ``Serial`` for any shares, even empty ones.
 
     The other settings are those of ``SynchronousDataParallel``.
     """
 
-    flags: ClassVar[Mapping[str, Flag]] = {"allreduce": ALLREDUCE}
+    declaration = AllreduceChoice()
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class DataParallel(AllreduceChoice, SynchronousDataParallel):
         """The whole model, with the parameters and state arrays of rank 0."""
         self.buckets = []
         model = super().place(model)
-        self.prepare_allreduce()
+        prepare_allreduce(self.allreduce, self.comm)
         return model
 
     def finish(self, model: Module, loss: float) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from minigrad.declaration import Flag
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 from minigrad.own_state import generator_states, set_generator_states
-from minigrad.strategy import Strategy, accumulated
+from minigrad.strategy import Strategy
 from minigrad.tensor import Parameter
 from minigrad.train import History
 from minigrad.traits import Traits
@@ -27,10 +27,39 @@ from minigrad.work import ForwardBackward, Loss, forward_backward_pass
 from ..comm.collectives import Allreduce, allgather, allreduce
 from ..comm.communicator import Communicator
 from ..comm.recoverable import Recoverable
+from .allreduce_choice import AllreduceChoice
 from .data_parallel import DataParallel
 from .state_transfer import recv_state, send_state
 
 END = 1 << 30  # the number of ranks that should train after the last step: all receive the trained model
+
+
+class ElasticDeclaration(AllreduceChoice):
+    """A run reports the ranks that died and joined, by the first of those that are left."""
+
+    def check_options(self, ranks: int, options: Mapping[str, Any]) -> None:
+        check_spares(ranks, options.get("spares", 0))
+
+    def writes_report(self, backend: Elastic) -> bool:
+        return backend.trains and backend.rank == 0
+
+    def report(self, backend: Elastic, write: Callable[[], None]) -> None:
+        """Where the rank that writes dies while it does, the next one writes."""
+        while not backend.team.completes(write):
+            backend.world.revoke()
+            backend.regroup(END)
+
+    def figures(self, backend: Elastic) -> dict[str, Any]:
+        """The steps in which ranks died and joined."""
+        return {
+            "lost": {str(rank): {"steps": step} for rank, step in backend.deaths.items()},
+            "arrivals": {str(rank): step for rank, step in backend.arrivals.items()},
+        }
+
+    def rows(self, backend: Elastic) -> dict[str, str]:
+        changes = {"ranks that died": backend.deaths, "ranks that joined": backend.arrivals}
+        texts = {n: ", ".join(f"{r} in step {s}" for r, s in those.items()) for n, those in changes.items()}
+        return {name: text for name, text in texts.items() if text}
 
 
 class Elastic(DataParallel):
@@ -49,14 +78,9 @@ class Elastic(DataParallel):
     """
 
     traits = Traits(resumable=False, recovers=True)  # a checkpoint is written by all ranks that were started
-    flags: ClassVar[Mapping[str, Flag]] = {
-        **DataParallel.flags,
-        "spares": Flag(int, "number of ranks that wait until another one dies (default: 0)", "S"),
-    }
-
-    @classmethod
-    def check_options(cls, ranks: int, options: Mapping[str, Any]) -> None:
-        check_spares(ranks, options.get("spares", 0))
+    declaration = ElasticDeclaration(
+        {"spares": Flag(int, "number of ranks that wait until another one dies (default: 0)", "S")}
+    )
 
     def __init__(
         self,
@@ -88,10 +112,11 @@ class Elastic(DataParallel):
 
     def place(self, model: Module) -> Module:
         """The whole model, with the parameters and state arrays of the first living rank, also on spares."""
-        own, chosen = model.state_dict(), self.chosen()
+        own, chosen = model.state_dict(), self.declaration.chosen(self)
         while not self.world.completes(lambda: DataParallel.place(self, model)):
             model.load_state_dict(own)
-            self.set_chosen(chosen)  # only some ranks may have measured the links to the end
+            # Only some ranks may have measured the links to the end.
+            self.declaration.set_chosen(self, chosen)
             self.world = self.comm = self.world.shrink()
             self.rank, self.size = self.comm.rank, self.comm.size
         self.model = model
@@ -127,7 +152,7 @@ class Elastic(DataParallel):
             self.count_steps_from(number)
             losses.append(DataParallel.step(self, model, batch, loss_fn, inner))
 
-        with accumulated(self.summary.parameters):  # which the attempts do not see
+        with self.state.accumulate(model):  # which the attempts do not see
             restore = snapshot(model)
             while not self.team.completes(attempt):
                 restore()
@@ -215,30 +240,6 @@ class Elastic(DataParallel):
             changes = [f"rank {rank} died" for rank in dead] + [f"rank {rank} joined" for rank in joiners]
             left = f"{len(plan.trainers)} {'rank trains' if len(plan.trainers) == 1 else 'ranks train'} on"
             warnings.warn(f"step {plan.step}: {', '.join(changes)}; {left}", stacklevel=2)
-
-    # What a run reports
-
-    @property
-    def writes_report(self) -> bool:
-        return self.trains and self.rank == 0
-
-    def report(self, write: Callable[[], None]) -> None:
-        """Where the rank that writes dies while it does, the next one writes."""
-        while not self.team.completes(write):
-            self.world.revoke()
-            self.regroup(END)
-
-    def figures(self) -> dict[str, Any]:
-        """The steps in which ranks died and joined."""
-        return {
-            "lost": {str(rank): {"steps": step} for rank, step in self.deaths.items()},
-            "arrivals": {str(rank): step for rank, step in self.arrivals.items()},
-        }
-
-    def rows(self) -> dict[str, str]:
-        changes = {"ranks that died": self.deaths, "ranks that joined": self.arrivals}
-        texts = {n: ", ".join(f"{r} in step {s}" for r, s in those.items()) for n, those in changes.items()}
-        return {name: text for name, text in texts.items() if text}
 
 
 class Plan(NamedTuple):

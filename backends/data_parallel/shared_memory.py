@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from functools import reduce as fold
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ import numpy as np
 from minigrad.data import shares
 from minigrad.module import Module
 from minigrad.optim import Optimizer, Part
-from minigrad.placed_state import SquareNorms, Unshard
+from minigrad.placed_state import Values
 from minigrad.traits import Traits
 
 from ..comm.collectives import allreduce
@@ -39,7 +40,45 @@ class Block(NamedTuple):
     gradients: list[np.ndarray]
 
 
-class SharedMemoryDataParallel(ShardedOptimizer, SynchronousDataParallel):
+class SharedMemoryState(ShardedOptimizer):
+    """The state of a model whose weights and optimizer the ranks share, and of which each has gradients."""
+
+    backend: SharedMemoryDataParallel
+
+    def owned_by(self, rank: int) -> Iterator[Elements]:
+        flat = FlatLayout(self.backend.summary.parameters)
+        for n, within in self.backend.block_elements(flat, rank):
+            yield Elements(flat.parameters[n], within)
+
+    def gradient_values(self, model: Module) -> Values:
+        gradients = zip(self.backend.summary.parameters, *self.backend.gradients, strict=True)
+        sums = {p: total(gs) for p, *gs in gradients if p.grad is not None}
+        values = {name: sums.get(p) for name, p in model.named_parameters().items()}
+        self.backend.memory.barrier("to read the gradients")
+        return values
+
+    @contextmanager
+    def accumulate(self, model: Module) -> Iterator[None]:
+        """Each rank adds its own gradients in shared memory; returns when all ranks have."""
+        backend = self.backend
+        earlier = {p: p.grad.copy() for p in backend.summary.parameters if p.grad is not None}
+        for parameter in earlier:
+            parameter.grad = None
+        yield
+        if not earlier:
+            return
+        for n, (parameter, view) in enumerate(backend.bucket.views.items()):
+            if parameter in earlier:
+                view += earlier[parameter]
+                parameter.grad, backend.reached[n] = view, True
+        backend.memory.barrier("to add up the gradients of several steps")
+
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """The sum over the ranks, as each has those of its share."""
+        return allreduce(self.backend.comm, squares)
+
+
+class SharedMemoryDataParallel(SynchronousDataParallel):
     """Data parallelism in memory that the ranks of one machine share; trains like ``Serial``.
 
     Each rank computes its gradients in memory that the others can read. When all have computed them, it sums
@@ -52,6 +91,7 @@ class SharedMemoryDataParallel(ShardedOptimizer, SynchronousDataParallel):
     """
 
     traits = Traits(outermost_only=True)
+    state_class = SharedMemoryState
 
     def __init__(self, comm: Communicator, *, micro_batches: int = 1, batch_norm: str = "ranks"):
         super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)
@@ -117,11 +157,6 @@ class SharedMemoryDataParallel(ShardedOptimizer, SynchronousDataParallel):
                 if elements.start < elements.stop:
                     yield n, elements
 
-    def owned_by(self, rank: int) -> Iterator[Elements]:
-        flat = FlatLayout(self.summary.parameters)
-        for n, within in self.block_elements(flat, rank):
-            yield Elements(flat.parameters[n], within)
-
     def finish(self, model: Module, loss: float) -> float:
         """Wait until all ranks have their gradients; return the loss of the batch."""
         summary = self.summary.pack(loss)
@@ -134,30 +169,11 @@ class SharedMemoryDataParallel(ShardedOptimizer, SynchronousDataParallel):
             parameter.grad = g if reached else None
         return loss
 
-    @contextmanager
-    def accumulate(self, model: Module) -> Iterator[None]:
-        """Each rank adds its own gradients in shared memory; returns when all ranks have."""
-        earlier = {p: p.grad.copy() for p in self.summary.parameters if p.grad is not None}
-        for parameter in earlier:
-            parameter.grad = None
-        yield
-        if not earlier:
-            return
-        for n, (parameter, view) in enumerate(self.bucket.views.items()):
-            if parameter in earlier:
-                view += earlier[parameter]
-                parameter.grad, self.reached[n] = view, True
-        self.memory.barrier("to add up the gradients of several steps")
-
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+    def update(self, model: Module, optimizer: Optimizer) -> None:
         """Update this rank's share of the weights; return when all ranks have updated theirs."""
         self.check_model(model)
-        optimizer.step(self.parts(optimizer), self.total_squares(model, optimizer, square_norms))
+        optimizer.step(self.parts(optimizer), partial(self.state.total_squares, model, optimizer))
         self.memory.barrier("to update")
-
-    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
-        """The sum over the ranks, as each has those of its share."""
-        return allreduce(self.comm, squares)
 
     def close(self) -> None:
         """Free the shared memory; each rank's model gets weights of its own."""
@@ -174,13 +190,6 @@ class SharedMemoryDataParallel(ShardedOptimizer, SynchronousDataParallel):
             parameter = self.summary.parameters[n]
             if parameter in numbers:
                 yield Part(numbers[parameter], w, total(gradients) if self.reached[n] else None)
-
-    def full_gradients(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray | None]:
-        gradients = zip(self.summary.parameters, *self.gradients, strict=True)
-        sums = {p: total(gs) for p, *gs in gradients if p.grad is not None}
-        values = {name: sums.get(p) for name, p in model.named_parameters().items()}
-        self.memory.barrier("to read the gradients")
-        return (unshard or self.unshard_values)(model, values)
 
 
 def total(arrays: list[np.ndarray]) -> np.ndarray:

@@ -45,7 +45,7 @@ def recv_state(
     for part, key, name in facts["arrays"]:
         values[part].setdefault(key, {})[name] = comm.recv(source, ARRAY)
     model.load_state_dict(values[MODEL][""])
-    Strategy().set_optimizer_values(model, optimizer, values[OPTIMIZER])
+    Strategy().state.set_optimizer_values(model, optimizer, values[OPTIMIZER])
     set_generator_states(model, facts["generators"])
     vars(history).update(facts["history"])
 
@@ -54,7 +54,7 @@ def arrays_of(model: Module, optimizer: Optimizer) -> Mapping[tuple[str, str, st
     """By "model" or "optimizer", key and name: the arrays, and the numbers as arrays without axes."""
     arrays = {(MODEL, "", name): array for name, array in model.state_dict().items()}
     for key in sorted({key for state in optimizer.state for key in state}):
-        for name, value in Strategy().optimizer_values(model, optimizer, key).items():
+        for name, value in Strategy().state.optimizer_values(model, optimizer, key).items():
             if value is not None:
                 arrays[OPTIMIZER, key, name] = value
     return arrays

@@ -5,14 +5,12 @@ Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``da
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
 
 from minigrad.data import Batch, shares
 from minigrad.lookup import at_least_one, lookup
 from minigrad.module import Module
-from minigrad.strategy import Strategy, accumulated
+from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
 from minigrad.work import ForwardBackward, Work, forward_backward_pass
 
@@ -51,7 +49,7 @@ class SynchronousDataParallel(Strategy):
 
         Raises ValueError, naming both, where ranks built different models or chose different settings.
         """
-        check_same_on_all_ranks(self.comm, model, self.settings())
+        check_same_on_all_ranks(self.comm, model, self.declaration.settings(self))
         broadcast_model(self.comm, model)
         self.use_ranks(model)
         self.names: dict[Tensor, str] = {p: name for name, p in model.named_parameters().items()}
@@ -76,9 +74,6 @@ class SynchronousDataParallel(Strategy):
     def shard(self, batch: Batch) -> Batch:
         """The rank-th of ``size`` consecutive shares, whose sizes differ by at most one."""
         return batch[shares(len(batch), self.size)[self.rank]]
-
-    def accumulate(self, model: Module) -> AbstractContextManager[Any]:
-        return accumulated(self.summary.parameters)
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
         self.summary.count_backward(work.loss_weight)

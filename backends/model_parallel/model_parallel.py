@@ -14,11 +14,12 @@ import numpy as np
 
 from minigrad import nn
 from minigrad.data import Batch
+from minigrad.declaration import Declaration
 from minigrad.device import array_module, unflatten
 from minigrad.forward_pass import current_path
 from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential, evaluation_mode
-from minigrad.placed_state import Values
+from minigrad.placed_state import PlacedState, Values
 from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
 from minigrad.traits import Traits
@@ -36,6 +37,36 @@ from .sharding import Shard, ShardedTensor
 from .spatial.layers import SPATIAL, Tiling, tiling_of
 
 
+class SplitLayers(PlacedState):
+    """The state of a model of whose layers each rank holds a part."""
+
+    backend: ModelParallel
+
+    def unshard_values(self, model: Module, values: Values) -> Values:
+        """The whole arrays, by name, made of the parts of all ranks; None stays None."""
+        return values | {name: shard.gather(values[name]) for name, shard in split_arrays(model, values)}
+
+    def shard_values(self, model: Module, values: Values) -> Values:
+        return values | {name: shard.local_part(values[name]) for name, shard in split_arrays(model, values)}
+
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """Sums over the ranks, in which what several hold counts once."""
+        rank, size = self.backend.rank, self.backend.size
+        shards, names = shards_of(model), model.named_parameters()
+        parameters = [array[1:] for array in model.named_arrays() if array[0] in names]
+        once = [shards[p].comm.size / size if p in shards else float(rank == 0) for p in parameters]
+        return allreduce(self.backend.comm, squares * np.array(once)[:, None])
+
+
+def split_arrays(model: Module, values: Values) -> Iterator[tuple[str, Shard]]:
+    """The names of ``values`` that are split, and how."""
+    shards = shards_of(model)
+    for name, owner, attribute in model.named_arrays():
+        value = values.get(name)
+        if (owner, attribute) in shards and value is not None and value.ndim:  # numbers are whole
+            yield name, shards[owner, attribute]
+
+
 class ModelParallel(Strategy):
     """Every rank has the whole batch and its part of the layers in the plan; trains like serial.
 
@@ -47,6 +78,7 @@ class ModelParallel(Strategy):
     """
 
     traits = Traits(splits_layers=True)
+    declaration, state_class = Declaration(chooses={"plan": "plan"}), SplitLayers
     splits, pass_through = SPLITS, PASS_THROUGH
 
     def __init__(
@@ -73,7 +105,8 @@ class ModelParallel(Strategy):
         Raises ValueError if ranks have different models or plans, or if the plan does not fit the model.
         """
         refuse_placed(model, ShardedLayer, Placeholder)
-        check_same_on_all_ranks(self.comm, model, {**self.settings(), "plan": self.requested_plan})
+        settings = self.declaration.settings(self) | {"plan": self.requested_plan}
+        check_same_on_all_ranks(self.comm, model, settings)
         if self.requested_plan is None:
             self.plan = default_plan(model, self.size, self.batch_size, self.sample)
         check_plan(self.plan, model, self.splits_of)
@@ -86,9 +119,6 @@ class ModelParallel(Strategy):
         layers = [layer for layer in model.modules() if isinstance(layer, ShardedLayer)]
         self.partial = {parameter: comm for layer in layers for parameter, comm in layer.partial.items()}
         return self.hold(model)
-
-    def chosen(self) -> dict[str, Any]:
-        return {"plan": self.plan}
 
     def sharded_sequential(
         self,
@@ -176,38 +206,13 @@ class ModelParallel(Strategy):
                 parameter.grad = g
         return loss
 
-    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
-        """Sums over the ranks, in which what several hold counts once."""
-        shards, names = shards_of(model), model.named_parameters()
-        parameters = [array[1:] for array in model.named_arrays() if array[0] in names]
-        once = [shards[p].comm.size / self.size if p in shards else float(self.rank == 0) for p in parameters]
-        return allreduce(self.comm, squares * np.array(once)[:, None])
-
     def close(self) -> None:
         """Drop the groups of ranks; the layers still need them to compute, and free them in the end."""
         super().close()
         self.tilings, self.partial = {}, {}
 
-    def unshard_values(self, model: Module, values: Values) -> Values:
-        """The whole arrays, by name, made of the parts of all ranks; None stays None."""
-        values, shards = dict(values), shards_of(model)
-        for name, owner, attribute in model.named_arrays():
-            value = values.get(name)
-            if (owner, attribute) in shards and value is not None and value.ndim:  # numbers are whole
-                values[name] = shards[owner, attribute].gather(value)
-        return values
-
-    def shard_values(self, model: Module, values: Values) -> Values:
-        values, shards = dict(values), shards_of(model)
-        for name, owner, attribute in model.named_arrays():
-            value = values.get(name)
-            if (owner, attribute) in shards and value is not None and value.ndim:
-                values[name] = shards[owner, attribute].local_part(value)
-        return values
-
     def refusal(self, inner: Strategy) -> str:
-        splits = "ModelParallel splits layers, so nothing can stand inside of it; put it innermost"
-        return super().refusal(inner) or splits
+        return "ModelParallel splits layers, so nothing can stand inside of it; put it innermost"
 
 
 class ShardedSequential(ShardedLayer, Sequential):

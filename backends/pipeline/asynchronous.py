@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minigrad.data import Batch
-from minigrad.declaration import Flag
+from minigrad.declaration import Declaration, Flag
 from minigrad.device import Array, array_module
 from minigrad.lookup import lookup
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.placed_state import SquareNorms
 from minigrad.strategy import Strategy
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
@@ -30,6 +29,7 @@ from minigrad.work import ForwardBackward, Work, forward_backward_pass
 from ..comm.collectives.send_recv import Tag
 from ..comm.communicator import Communicator
 from ..consistency import check_same_on_all_ranks
+from ..placement import LayersOfRanks
 from ..stale_rates import STALE_RATES, find_stale_rate
 from .engine import Input
 from .layer_wise import LayerWise, Stage
@@ -53,6 +53,27 @@ RULES = {
     "2bw": Rule(same_step=True),
     "no_stash": Rule(copies=False),
 }
+
+
+class AsynchronousState(LayersOfRanks):
+    """The state of stages, which updates may have reached at different times."""
+
+    backend: AsynchronousPipeline
+
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """All stages' sums where they apply the same batch's gradient at the same time, else this one's."""
+        return super().global_square_norms(model, squares) if self.backend.rule.same_step else squares
+
+    def own_values(self) -> dict[str, Any]:
+        staleness = [list(pair) for pair in sorted(self.backend.staleness.items())]
+        return {"staleness": staleness} | super().own_values()
+
+    def set_own_values(self, values: dict[str, Any]) -> None:
+        super().set_own_values(values)
+        self.backend.staleness = Counter(dict(values["staleness"]))
+
+    def drain(self, model: Module) -> None:
+        self.backend.finalize(model)
 
 
 class AsynchronousPipeline(LayerWise):
@@ -84,13 +105,16 @@ class AsynchronousPipeline(LayerWise):
     """
 
     traits = Traits(equals_serial=False, outermost_only=True)
-    own_state = ("versions_held",)
-    flags = {
-        "versions": Flag(str, "weights that a batch uses (default: stashing)", "NAME", lambda: RULES),
-        "stale_rate": Flag(
-            str, "effect of staleness on the learning rate (default: damped)", "NAME", lambda: STALE_RATES
-        ),
-    }
+    state_class, own_state = AsynchronousState, ("versions_held",)
+    declaration = Declaration(
+        {
+            "versions": Flag(str, "weights that a batch uses (default: stashing)", "NAME", lambda: RULES),
+            "stale_rate": Flag(
+                str, "effect of staleness on the learning rate (default: damped)", "NAME", lambda: STALE_RATES
+            ),
+        },
+        chooses=LayerWise.declaration.chooses,
+    )
 
     def __init__(
         self,
@@ -160,7 +184,7 @@ class AsynchronousPipeline(LayerWise):
     def finish(self, model: Module, loss: float) -> float:
         return loss
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+    def update(self, model: Module, optimizer: Optimizer) -> None:
         """Apply the gradient that is due; change nothing while there is none yet.
 
         Raises ValueError for clipping by the joint norm where stages apply different batches' gradients.
@@ -181,18 +205,11 @@ class AsynchronousPipeline(LayerWise):
         self.versions_held = max(self.versions_held, stash.n_versions)
         lr, optimizer.lr = optimizer.lr, optimizer.lr * self.factor(age, 1.0, optimizer.adaptive)
         with np.errstate(over="ignore", invalid="ignore"):  # the loss that shows it comes later
-            super().update(model, optimizer, square_norms)
+            super().update(model, optimizer)
         optimizer.lr = lr
         self.ready = None
 
-    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
-        """All stages' sums where they apply the same batch's gradient at the same time, else this one's."""
-        return super().global_square_norms(model, squares) if self.rule.same_step else squares
-
     def finalize(self, model: Module) -> None:
-        self.drain(model)
-
-    def drain(self, model: Module) -> None:
         """Take the batches in flight back and apply their gradients, with the last update's optimizer.
 
         Raises FloatingPointError, on all ranks, where a loss that no step returned is not finite.
@@ -208,14 +225,6 @@ class AsynchronousPipeline(LayerWise):
         for step, loss in enumerate(self.end(), self.step_number - steps):
             if not math.isfinite(loss):
                 raise FloatingPointError(f"the loss is {loss} at step {step}; try a smaller --lr")
-
-    def own_values(self) -> dict[str, Any]:
-        staleness = [list(pair) for pair in sorted(self.staleness.items())]
-        return {"staleness": staleness} | super().own_values()
-
-    def set_own_values(self, values: dict[str, Any]) -> None:
-        super().set_own_values(values)
-        self.staleness = Counter(dict(values["staleness"]))
 
     def close(self) -> None:
         """Drop the batches in flight, unless ``finalize`` has applied their gradients."""
@@ -235,11 +244,10 @@ class AsynchronousPipeline(LayerWise):
         return [] if engine is None else engine.drain()
 
     def refusal(self, inner: Strategy) -> str:
-        applies = (
+        return (
             "an AsynchronousPipeline applies gradients before a strategy inside of it could finish them; "
             "let it stand alone, or stack LayerWise or Pipeline instead"
         )
-        return super().refusal(inner) or applies
 
 
 class Gradient(NamedTuple):

@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 
 from minigrad.data import Batch
+from minigrad.declaration import Declaration
 from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential
-from minigrad.placed_state import Values
 from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
 from minigrad.work import Loss
 
 from ..comm import differentiable
-from ..comm.collectives import allgather, broadcast
+from ..comm.collectives import broadcast
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_batch, check_same_on_all_ranks
 from ..partition import bounds_by_bytes, check_bounds
-from ..placement import Placeholder, TrainedStages, all_gather_named, loss_of_output, refuse_placed
+from ..placement import LayersOfRanks, Placeholder, TrainedStages, loss_of_output, refuse_placed
 
 
 class LayerWise(Strategy):
@@ -36,6 +36,9 @@ class LayerWise(Strategy):
     as can be. Every rank has a layer that is trained. Sends the activations and their gradients to the
     neighbours, then the last rank's loss to all.
     """
+
+    declaration = Declaration(chooses={"bounds": "bounds", "micro": "micro_batches"})
+    state_class = LayersOfRanks
 
     def __init__(self, comm: Communicator, bounds: Sequence[int] | None = None, *, micro_batches: int = 1):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
@@ -66,9 +69,6 @@ class LayerWise(Strategy):
         self.trained = TrainedStages([model])
         return self.hold(Stage(model, self.comm))
 
-    def chosen(self) -> dict[str, Any]:
-        return {"bounds": list(self.bounds or ()), "micro": self.micro_batches}
-
     def begin_step(self, model: Module) -> bool:
         self.trained.check()
         return True
@@ -87,15 +87,6 @@ class LayerWise(Strategy):
     def finish(self, model: Module, loss: float) -> float:
         """The last rank's loss."""
         return float(broadcast(self.comm, np.array([loss]), self.size - 1)[0])
-
-    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
-        """This rank's sums, then those of the other ranks' parameters."""
-        sums = allgather(self.comm, squares)
-        return np.concatenate([squares, *(other for rank, other in enumerate(sums) if rank != self.rank)])
-
-    def unshard_values(self, model: Module, values: Values) -> Values:
-        """All ranks' arrays, by name."""
-        return all_gather_named(self.comm, values)
 
 
 class Stage(Module):

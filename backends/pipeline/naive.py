@@ -5,7 +5,7 @@ Lecture section: pipelining. Lesson: 13_pipeline. ``pipeline.py`` runs any sched
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -16,14 +16,16 @@ from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 from minigrad.work import ForwardBackward, Work, forward_backward_pass
 
-from ..comm.collectives import allgather, broadcast
+from ..comm.collectives import broadcast
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model
-from ..placement import Placeholder, all_gather_named
+from ..placement import LayersOfRanks, Placeholder
 
 
 class NaivePipeline(Strategy):
     """Even parts of a Sequential, each with a trained layer, on consecutive ranks; trains like ``Serial``."""
+
+    state_class = LayersOfRanks
 
     def __init__(self, comm: Communicator, *, micro_batches: int = 4):
         self.comm, self.rank, self.size, self.micro_batches = comm, comm.rank, comm.size, micro_batches
@@ -56,10 +58,3 @@ class NaivePipeline(Strategy):
 
     def finish(self, model: Module, loss: float) -> float:
         return float(broadcast(self.comm, np.array([loss]), self.size - 1)[0])
-
-    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
-        others = [rows for rank, rows in enumerate(allgather(self.comm, squares)) if rank != self.rank]
-        return np.concatenate([squares, *others])
-
-    def unshard_values(self, model: Module, values: dict[str, Any]) -> dict[str, Any]:
-        return all_gather_named(self.comm, values)

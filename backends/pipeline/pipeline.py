@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from minigrad.data import Batch
+from minigrad.declaration import Declaration
 from minigrad.device import array_module
 from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential
 from minigrad.optim import ParametersElsewhere
-from minigrad.placed_state import Values
+from minigrad.placed_state import PlacedState, Values
 from minigrad.strategy import Strategy
 from minigrad.tape import current_tape
 from minigrad.tensor import Parameter, Tensor
@@ -35,6 +36,33 @@ from .timetable import Timetable
 from .validator import check_schedule
 
 
+class PipelineState(PlacedState):
+    """The state of a model whose stages are on ranks; tied and copied parameters are on several."""
+
+    backend: Pipeline
+
+    def unshard_values(self, model: Module, values: Values) -> Values:
+        """All ranks' arrays, by their serial names."""
+        stage_map, gathered = self.backend.stage_map, all_gather_named(self.backend.comm, values)
+        by_name = {stage_map.serial[name]: value for name, value in gathered.items()}
+        return {name: by_name[name] for name in stage_map.used_in if name in by_name}
+
+    def shard_values(self, model: Module, values: Values) -> Values:
+        serial = self.backend.stage_map.serial
+        mine = model.named_parameters()
+        return {name: values[serial[name]] for name, _ in mine if serial[name] in values}
+
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """This rank's sums, then those of the other ranks' parameters, each once."""
+        stage_map = self.backend.stage_map
+        counted, rows = set(stage_map.on(self.backend.rank)), [squares]
+        for rank, sums in enumerate(allgather(self.backend.comm, squares)):
+            new = {name: i for i, name in enumerate(stage_map.on(rank)) if name not in counted}
+            counted.update(new)
+            rows.append(sums[list(new.values())])
+        return np.concatenate(rows)
+
+
 class Pipeline(Strategy):
     """Consecutive layers on consecutive ranks; the batch passes them in ``micro_batches`` parts.
 
@@ -47,6 +75,8 @@ class Pipeline(Strategy):
     batch-norm's statistics are those of the micro-batches. ``recompute`` keeps only each stage's input, and
     computes the rest again before a backward.
     """
+
+    declaration, state_class = Declaration(chooses={"bounds": "bounds"}), PipelineState
 
     def __init__(
         self,
@@ -117,9 +147,6 @@ class Pipeline(Strategy):
         model.layers = keep_only(model, self.stage_map.layers_on[self.rank]).layers  # pyright: ignore
         return self.hold(Staged(model, self.engine))
 
-    def chosen(self) -> dict[str, Any]:
-        return {"bounds": list(self.bounds)}
-
     def cut(self, model: Sequential) -> tuple[int, ...]:
         """The stages' bounds; ValueError unless every stage has a layer."""
         bounds, measurable = self.requested_bounds, self.sample is not None and not shards_of(model)
@@ -160,15 +187,6 @@ class Pipeline(Strategy):
             sum_gradients(group, parameters)
         return float(np.sum(allgather(self.comm, np.array(loss))))
 
-    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
-        """This rank's sums, then those of the other ranks' parameters, each once."""
-        counted, rows = set(self.stage_map.on(self.rank)), [squares]
-        for rank, sums in enumerate(allgather(self.comm, squares)):
-            new = {name: i for i, name in enumerate(self.stage_map.on(rank)) if name not in counted}
-            counted.update(new)
-            rows.append(sums[list(new.values())])
-        return np.concatenate(rows)
-
     def close(self) -> None:
         """Free the groups of ranks that hold the same parameters."""
         super().close()
@@ -176,24 +194,13 @@ class Pipeline(Strategy):
             group.close()
         self.groups = []
 
-    def unshard_values(self, model: Module, values: Values) -> Values:
-        """All ranks' arrays, by their serial names."""
-        gathered = all_gather_named(self.comm, values)
-        by_name = {self.stage_map.serial[name]: value for name, value in gathered.items()}
-        return {name: by_name[name] for name in self.stage_map.used_in if name in by_name}
-
-    def shard_values(self, model: Module, values: Values) -> Values:
-        serial = self.stage_map.serial
-        mine = model.named_parameters()
-        return {name: values[serial[name]] for name, _ in mine if serial[name] in values}
-
     def refusal(self, inner: Strategy) -> str | None:
-        passes = (
+        if inner.traits.splits_layers and inner.micro_batches == 1:
+            return None
+        return (
             f"a Pipeline takes micro-batches through its stages itself, so {type(inner).__name__} "
             "inside of it would run no passes of its own; put it outside, with its micro_batches"
         )
-        alone = inner.traits.splits_layers and inner.micro_batches == 1
-        return super().refusal(inner) or (None if alone else passes)
 
 
 class Staged(Module):

@@ -632,7 +632,7 @@ def train_on(comm=None):
     model = backend.place(mlp(np.random.default_rng(0)).to(dtype=np.float64))
     optimizer = Adam(model.parameters(), 0.01, eps=1e-3)
     history = fit(model, optimizer, ops.cross_entropy, data, backend=backend, epochs=2, batch_size=10)
-    return history.losses, backend.full_parameters(model), backend.figures()
+    return history.losses, backend.full_parameters(model), backend.declaration.figures(backend)
 
 
 losses, weights, _ = train_on()

@@ -5,6 +5,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``nn/__init__.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from .. import ops
@@ -15,17 +16,20 @@ from ..tensor import Tensor
 
 
 class Pool(Module):
-    """A pooling window; ``stride`` defaults to ``kernel``."""
+    """A pooling window; ``stride`` defaults to ``kernel``, and of signals each setting is one number."""
 
-    def __init__(self, kernel: Pair, *, stride: Pair | None = None, padding: Pair = 0, **settings: Any):
-        self.settings = {"kernel": kernel, "stride": stride, "padding": padding, **settings}
+    pool: Callable[..., Tensor]
+    settings: dict[str, Any]
+
+    def forward(self, x: Any) -> Tensor:
+        return self.pool(x, **self.settings)
 
     def describe(self) -> str:
         return str(self.settings["kernel"])
 
 
-class MaxPool2d(Pool):
-    """The largest element of each window: (N, C, H, W) becomes (N, C, H', W'), else ValueError."""
+class MaxPool(Pool):
+    """The largest element of each window."""
 
     def __init__(
         self,
@@ -36,19 +40,12 @@ class MaxPool2d(Pool):
         dilation: Pair = 1,
         ceil_mode: bool = False,
     ):
-        super().__init__(kernel, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode)
-
-    def forward(self, x: Any) -> Tensor:
-        return ops.max_pool2d(x, **self.settings)
-
-    def has_tiles(self) -> bool:
-        """Whether windows stand side by side, on images without padding."""
-        kernel, stride, *others = self.settings.values()
-        return stride in (None, kernel) and tuple(others) in ((0, 1, False), ((0, 0), (1, 1), False))
+        self.settings = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}
+        self.settings["ceil_mode"] = ceil_mode
 
 
-class AvgPool2d(Pool):
-    """The mean of each window: (N, C, H, W) becomes (N, C, H', W'), else ValueError."""
+class AvgPool(Pool):
+    """The mean of each window."""
 
     def __init__(
         self,
@@ -59,55 +56,49 @@ class AvgPool2d(Pool):
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ):
-        settings = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
-        super().__init__(kernel, stride=stride, padding=padding, **settings)
-
-    def forward(self, x: Any) -> Tensor:
-        return ops.avg_pool2d(x, **self.settings)
+        self.settings = {"kernel": kernel, "stride": stride, "padding": padding, "ceil_mode": ceil_mode}
+        self.settings["count_include_pad"] = count_include_pad
 
 
-class MaxPool1d(Pool):
+class MaxPool2d(MaxPool):
+    """The largest element of each window: (N, C, H, W) becomes (N, C, H', W'), else ValueError."""
+
+    pool = staticmethod(ops.max_pool2d)
+
+    def has_tiles(self) -> bool:
+        """Whether windows stand side by side, on images without padding."""
+        kernel, stride, *others = self.settings.values()
+        return stride in (None, kernel) and tuple(others) in ((0, 1, False), ((0, 0), (1, 1), False))
+
+
+class AvgPool2d(AvgPool):
+    """The mean of each window: (N, C, H, W) becomes (N, C, H', W'), else ValueError."""
+
+    pool = staticmethod(ops.avg_pool2d)
+
+
+class MaxPool1d(MaxPool):
     """The largest element of each window: (N, C, L) becomes (N, C, L'), else ValueError."""
 
-    def __init__(
-        self,
-        kernel: int,
-        *,
-        stride: int | None = None,
-        padding: int = 0,
-        dilation: int = 1,
-        ceil_mode: bool = False,
-    ):
-        super().__init__(kernel, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode)
-
-    def forward(self, x: Any) -> Tensor:
-        return ops.max_pool1d(x, **self.settings)
+    pool = staticmethod(ops.max_pool1d)
 
 
-class AvgPool1d(Pool):
+class AvgPool1d(AvgPool):
     """The mean of each window: (N, C, L) becomes (N, C, L'), else ValueError."""
 
-    def __init__(
-        self,
-        kernel: int,
-        *,
-        stride: int | None = None,
-        padding: int = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-    ):
-        settings = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
-        super().__init__(kernel, stride=stride, padding=padding, **settings)
-
-    def forward(self, x: Any) -> Tensor:
-        return ops.avg_pool1d(x, **self.settings)
+    pool = staticmethod(ops.avg_pool1d)
 
 
 class AdaptivePool(Module):
     """Windows that make images (N, C, H, W) to (N, C, *output_size); 1 pools all of an image."""
 
+    pool: Callable[..., Tensor]
+
     def __init__(self, output_size: Sizes):
         self.output_size = output_size
+
+    def forward(self, x: Any) -> Tensor:
+        return self.pool(x, output_size=self.output_size)
 
     def describe(self) -> str:
         return str(self.output_size)
@@ -116,15 +107,13 @@ class AdaptivePool(Module):
 class AdaptiveAvgPool2d(AdaptivePool):
     """The mean of each window of ``ops.adaptive_avg_pool2d``."""
 
-    def forward(self, x: Any) -> Tensor:
-        return ops.adaptive_avg_pool2d(x, output_size=self.output_size)
+    pool = staticmethod(ops.adaptive_avg_pool2d)
 
 
 class AdaptiveMaxPool2d(AdaptivePool):
     """The largest element of each window of ``ops.adaptive_max_pool2d``."""
 
-    def forward(self, x: Any) -> Tensor:
-        return ops.adaptive_max_pool2d(x, output_size=self.output_size)
+    pool = staticmethod(ops.adaptive_max_pool2d)
 
 
 class Upsample(Module):

@@ -5,13 +5,14 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``reduce.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..device import Array, array_module
-from ..tensor import Axis
+
+Axis = int | Sequence[int] | None
 
 
 def axes_of(axis: Axis, ndim: int) -> tuple[int, ...]:

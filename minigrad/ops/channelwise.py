@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 from ..device import Array
 from ..memory_order import nchw, nhwc
 from ..op import op
 from ..pullback import OpResult, shape_of
 from ..tape import once
-from ..tensor import Tensor
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 P = ParamSpec("P")
 

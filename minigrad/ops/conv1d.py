@@ -5,16 +5,18 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..device import Array
 from ..keyword_settings import settings_by_name
 from ..op import op
 from ..pullback import OpResult, shape_of
 from ..tape import once
-from ..tensor import Tensor
 from .conv import convolution
 from .conv_geometry import checked_geometry, one
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 
 @settings_by_name

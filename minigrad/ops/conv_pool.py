@@ -5,15 +5,17 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..faster import faster
 from ..keyword_settings import settings_by_name
-from ..tensor import Tensor
 from . import elementwise
 from .conv import conv2d
 from .geometry import Pair, pair
 from .pool import max_pool2d
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 
 @settings_by_name

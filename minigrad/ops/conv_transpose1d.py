@@ -5,13 +5,16 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..keyword_settings import settings_by_name
-from ..tensor import Tensor
+from ..tensor_base import as_tensor
 from .conv1d import on_one_row
 from .conv_transpose import conv_transpose2d
 from .shape import expand_dims, squeeze
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 
 @settings_by_name
@@ -31,7 +34,7 @@ def conv_transpose1d(
     The settings are those of conv_transpose2d, for the one axis. Raises ValueError where something does not
     fit.
     """
-    x, weight = (a if isinstance(a, Tensor) else Tensor(a) for a in (x, weight))
+    x, weight = (as_tensor(a) for a in (x, weight))
     if x.ndim != 3 or weight.ndim != 3:
         raise ValueError(
             f"conv_transpose1d takes x (N, C, L) and weight (C, F, k), got {x.shape} and {weight.shape}; "

@@ -11,15 +11,18 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 from string import ascii_letters
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..tensor import Tensor
+from ..tensor_base import as_tensor
 from .elementwise import multiply
 from .linear import matmul
 from .reduce import sum
 from .shape import diagonal, reshape, transpose
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 Sizes = dict[str, int]
 
@@ -35,7 +38,7 @@ def einsum(subscripts: str, *operands: Any) -> Tensor:
     """
     if not isinstance(subscripts, str):
         raise TypeError(f'einsum takes subscripts like "ij,jk->ik" and then the operands, got {subscripts!r}')
-    tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in operands]
+    tensors = [as_tensor(x) for x in operands]
     terms, output = parse(subscripts, tuple(x.ndim for x in tensors))
     sizes = sizes_of(subscripts, terms, [x.shape for x in tensors])
     pairs = [single(x, term, sizes) for x, term in zip(tensors, terms, strict=True)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
@@ -17,8 +17,10 @@ from ..faster import faster
 from ..memory_order import in_memory_order
 from ..op import op
 from ..pullback import OpResult
-from ..tensor import Tensor
 from .selection import masked, positive_part, where_positive, winners
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 P = ParamSpec("P")
 

@@ -13,7 +13,7 @@ from ..device import Array, array_module, on_gpu
 from ..faster import faster
 from ..op import op
 from ..pullback import OpResult
-from ..tensor import as_array
+from ..tensor_base import as_array
 from .axes import axis_of
 from .selection import masked
 from .sum_by_row import sum_by_row

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..device import Array, array_module
 from ..forward_pass import check_whole_batch
-from ..tensor import Tensor
+from ..tensor_base import data_of
 
 
 def checked_labels(labels: Array, logits: tuple[int, ...], loss: str = "cross_entropy") -> Array:
@@ -50,7 +50,7 @@ class LabelSettings(NamedTuple):
     def class_weights(self, x: Array) -> Array:
         """The weight of each class of x (N, classes, ...), by default 1."""
         xp, classes = array_module(x), x.shape[1]
-        weights = xp.ones(classes, x.dtype) if self.weight is None else Tensor(self.weight).data
+        weights = xp.ones(classes, x.dtype) if self.weight is None else data_of(self.weight)
         if weights.shape != (classes,):
             raise ValueError(
                 f"{self.loss} needs a weight for each of {classes} classes, got the shape {weights.shape}"

@@ -15,7 +15,7 @@ from ..faster import faster
 from ..half import half_in_single
 from ..op import op
 from ..pullback import OpResult, Pullback, shape_of
-from ..tensor import Tensor
+from ..tensor_base import data_of
 from .elementwise import logistic
 from .labels import LabelSettings
 from .reduction import pair, reduced
@@ -174,7 +174,7 @@ def factor_like(name: str, factor: Any, x: Array) -> Array | int:
     """``factor`` as an array beside x, in its dtype; None is 1. Raises ValueError unless it broadcasts."""
     if factor is None:
         return 1
-    array = array_module(x).asarray(Tensor(factor).data, dtype=x.dtype)
+    array = array_module(x).asarray(data_of(factor), dtype=x.dtype)
     if array.ndim > x.ndim or any(
         n not in (1, m) for n, m in zip(array.shape[::-1], x.shape[::-1], strict=False)
     ):

@@ -6,7 +6,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 from __future__ import annotations
 
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,9 +14,12 @@ from ..device import Array, array_module
 from ..keyword_settings import settings_by_name
 from ..op import op
 from ..pullback import OpResult
-from ..tensor import Tensor, as_operand
+from ..tensor_base import TensorBase, as_operand, as_tensor
 from .elementwise import where
 from .selection import masked
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 
 @op
@@ -49,8 +52,8 @@ def masked_fill(x: Any, mask: Any, *, value: Any) -> Tensor:
 
     Raises ValueError where it does not.
     """
-    x = x if isinstance(x, Tensor) else Tensor(x)
-    mask = mask.data if isinstance(mask, Tensor) else as_operand(mask, (x,))
+    x = as_tensor(x)
+    mask = mask.data if isinstance(mask, TensorBase) else as_operand(mask, (x,))
     shape = np.shape(mask)
     if len(shape) > x.ndim or any(n not in (1, m) for n, m in zip(shape[::-1], x.shape[::-1], strict=False)):
         raise ValueError(f"a mask of shape {shape} does not broadcast to {x.shape}; reshape one of them")

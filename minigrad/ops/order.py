@@ -6,16 +6,19 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 from __future__ import annotations
 
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..device import Array, array_module
 from ..faster import faster
 from ..keyword_settings import settings_by_name
 from ..op import op
 from ..pullback import OpResult
-from ..tensor import Tensor, as_array
+from ..tensor_base import as_tensor, data_of
 from .axes import axis_of
 from .gather import gather, places_of
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 
 @op
@@ -42,11 +45,11 @@ def argsort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = 
 
     Equal elements come in any order, or in theirs where ``stable``, which takes several times as long.
     """
-    x = x.data if isinstance(x, Tensor) else as_array(x)
+    x = data_of(x)
     xp, axis = array_module(x), axis_of(axis, max(x.ndim, 1))
     rows = turned(rows_along(x, axis), descending)
     order = xp.argsort(rows, -1, kind="stable" if stable else None)
-    return Tensor(back(turned(rows.shape[-1] - 1 - order, True) if descending else order, x, axis))
+    return as_tensor(back(turned(rows.shape[-1] - 1 - order, True) if descending else order, x, axis))
 
 
 @settings_by_name
@@ -56,7 +59,7 @@ def topk(x: Any, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Tenso
     NaN counts as largest. The indices are integers without a gradient; of equal elements any may be taken.
     Raises ValueError where there are not k elements.
     """
-    x = x if isinstance(x, Tensor) else Tensor(x)
+    x = as_tensor(x)
     xp, axis = array_module(x.data), axis_of(axis, max(x.ndim, 1))
     rows, k = rows_along(x.data, axis), index(k)
     n = rows.shape[-1]
@@ -68,7 +71,7 @@ def topk(x: Any, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Tenso
     else:
         order = turned(xp.argsort(rows, -1), largest)[..., :k]
     indices = back(order, x.data, axis)
-    return gather(x, indices, axis=axis), Tensor(indices)
+    return gather(x, indices, axis=axis), as_tensor(indices)
 
 
 @faster

@@ -6,13 +6,16 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..keyword_settings import settings_by_name
-from ..tensor import Tensor
+from ..tensor_base import as_tensor
 from .conv1d import one
 from .pool import avg_pool2d, max_pool2d
 from .shape import expand_dims, squeeze
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 
 @settings_by_name
@@ -47,7 +50,7 @@ def avg_pool1d(
 
 def of_row(pool: Callable, x: Any, kernel: int, stride: int | None, padding: int, **settings: Any) -> Tensor:
     """``pool`` of images (N, C, 1, L); raises ValueError where x is no (N, C, L)."""
-    x = x if isinstance(x, Tensor) else Tensor(x)
+    x = as_tensor(x)
     if x.ndim != 3:
         raise ValueError(f"pooling takes signals (N, C, L), got shape {x.shape}")
     y = pool(

@@ -17,8 +17,7 @@ from ..half import half_in_single
 from ..op import op
 from ..pullback import OpResult, Pullback
 from ..sums import axis_sums
-from ..tensor import Axis
-from .axes import axes_of, keepdims_shape, spreader
+from .axes import Axis, axes_of, keepdims_shape, spreader
 from .scan import products_before, scan
 from .selection import masked
 

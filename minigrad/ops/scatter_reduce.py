@@ -14,7 +14,7 @@ from ..dtypes import floating
 from ..lookup import check_choice
 from ..op import op
 from ..pullback import OpResult
-from ..tensor import as_array
+from ..tensor_base import as_array
 from .axes import axis_of
 from .gather import check_indices, places_of
 from .selection import masked

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Sequence
 from itertools import pairwise
 from types import ModuleType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -17,11 +17,14 @@ from ..lookup import check_choice
 from ..memory_order import is_channels_last, nchw, nhwc
 from ..op import op
 from ..pullback import OpResult, Pullback, shape_of
-from ..tensor import Axis, Tensor
-from .axes import axes_of, axis_of
+from ..tensor_base import TensorBase, as_tensor
+from .axes import Axis, axes_of, axis_of
 from .geometry import are_integers
 from .linear import as_rows
 from .sum_by_row import sum_by_row
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 
 @op
@@ -153,7 +156,7 @@ def repeat(x: Array, *, repeats: int | Sequence[int], axis: int | None = None) -
 @settings_by_name
 def tile(x: Any, *, reps: int | Sequence[int]) -> Tensor:
     """x repeated ``reps`` times along its last axes, or along new first axes, as np.tile."""
-    x = x if isinstance(x, Tensor) else Tensor(x)
+    x = as_tensor(x)
     times: Any = list(reps) if np.iterable(reps) else [reps]
     if not are_integers(times, len(times), 0):
         raise ValueError(f"tile takes integers from 0 on as reps, got {reps}")
@@ -351,7 +354,7 @@ def unpacked(xs: tuple[Any, ...], name: str) -> Sequence[Any]:
 @settings_by_name
 def split(x: Any, *, sections: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     """x cut along ``axis`` into ``sections`` equal pieces, or before each of the given rising positions."""
-    x = x if isinstance(x, Tensor) else Tensor(x)
+    x = as_tensor(x)
     before = (slice(None),) * axis_of(axis, x.ndim)
     n = x.shape[len(before)]
     if isinstance(sections, int | np.integer):
@@ -373,7 +376,7 @@ def unwrap(index: Any, xp: ModuleType) -> Any:
     """``index`` with tensors replaced by their arrays; from here on all are ``xp``'s, for pullbacks too."""
     if isinstance(index, tuple):
         return tuple(unwrap([*unwrap(part, xp)] if isinstance(part, tuple) else part, xp) for part in index)
-    index = index.data if isinstance(index, Tensor) else index
+    index = index.data if isinstance(index, TensorBase) else index
     if not isinstance(index, list) and (xp is np or not isinstance(index, np.ndarray)):
         return index
     return xp.asarray(index) if np.size(index) else xp.zeros(np.shape(index), int)

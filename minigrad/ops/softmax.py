@@ -13,8 +13,7 @@ from ..faster import faster
 from ..half import half_in_single
 from ..op import op
 from ..pullback import OpResult
-from ..tensor import Axis
-from .axes import axes_of, spreader
+from .axes import Axis, axes_of, spreader
 
 
 @op

@@ -182,9 +182,9 @@ def a_resumed_run_chooses_the_same(one: Link, other: Link) -> None:
     def work(chosen):
         def on_rank(comm):
             backend = Bucketed(comm, AutomaticAllreduce(), bucket_bytes="auto")
-            backend.set_chosen(chosen)
+            backend.declaration.set_chosen(backend, chosen)
             backend.place(mlp(np.random.default_rng(0)))
-            return json.loads(json.dumps(backend.chosen())), backend.bucket_bytes
+            return json.loads(json.dumps(backend.declaration.chosen(backend))), backend.bucket_bytes
 
         return on_rank
 

@@ -138,7 +138,9 @@ def test_ranks_take_the_all_reduce_of_the_links_that_are_given(strategy):
         backend = strategy(comm, automatic)
         backend.place(laws.mlp(np.random.default_rng(0)))
         automatic(comm, np.ones(4))
-        return backend.chosen()["links"]["inside"], automatic.taken, backend.rows()["allreduce"]
+        declaration = backend.declaration
+        links, rows = declaration.chosen(backend)["links"], declaration.rows(backend)
+        return links["inside"], automatic.taken, rows["allreduce"]
 
     for results in run_ranks(4, work):
         assert results[0] == [1.0, 1e9] and results[1] == {32: "doubling"} and "doubling" in results[2]

@@ -18,9 +18,10 @@ from backends.grid import Grid
 from backends.laws import trains_like_serial
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline.layer_wise import LayerWise
-from backends.stack import Stack
+from backends.stack import Stack, StackState
 from minigrad import ops
 from minigrad.optim import Part
+from minigrad.placed_state import PlacedState
 from minigrad.serial import Serial
 from minigrad.work import forward_backward_pass
 from tests.backends.stack_laws import OPTIMIZERS, PLANS, batches_of, images, law, mlp, plain_images, stack
@@ -109,18 +110,22 @@ class Eager(DataParallel):
         return float(self.allreduce(self.comm, np.array([loss]))[0])
 
 
+class OwnersState(PlacedState):
+    def global_square_norms(self, model, squares):
+        return allreduce(self.backend.comm, squares)
+
+
 class Owners(DataParallel):
     """Each rank updates some of the parameters and tells the others, as shards do."""
 
-    def update(self, model, optimizer, square_norms=None):
+    state_class = OwnersState
+
+    def update(self, model, optimizer):
         own = [p.requires_grad and i % self.size == self.rank for i, p in enumerate(optimizer.parameters)]
         parts = (Part(i, p.data, p.grad) for i, p in enumerate(optimizer.parameters) if own[i])
-        optimizer.step(parts, self.total_squares(model, optimizer, square_norms))
+        optimizer.step(parts, partial(self.state.total_squares, model, optimizer))
         for i, p in enumerate(optimizer.parameters):
             p.data[...] = broadcast(self.comm, p.data, i % self.size)
-
-    def global_square_norms(self, model, squares):
-        return allreduce(self.comm, squares)
 
 
 @pytest.mark.parametrize("plan", [{"0": "rows", "2": "rows"}, {"0": "filters", "2": "channels"}])
@@ -216,8 +221,9 @@ class AnnouncesNothingLater(Stack):
 
 
 class TotalsOfTheOutermostOnly(Stack):
-    def global_square_norms(self, model, squares):
-        return self.members[0].global_square_norms(model, squares)
+    def update(self, model, optimizer):
+        self.members[0].enclose(())
+        super().update(model, optimizer)
 
 
 class SharesByTheWorld(Stack):
@@ -248,9 +254,13 @@ class FinishesTheOutermostOnly(Stack):
         return self.members[0].finish(model, loss)
 
 
-class JoinsNothing(Stack):
-    def unshard_values(self, model, values):
+class UnjoinedState(StackState):
+    def unshard(self, model, values):
         return values
+
+
+class JoinsNothing(Stack):
+    state_class = UnjoinedState
 
 
 IMAGES = {"build": plain_images, "sample": (2, 4, 4), "plan": {"0": "rows", "2": "rows"}}

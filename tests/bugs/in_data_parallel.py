@@ -150,7 +150,7 @@ def traits_together_depart_where_one_does() -> None:
 # Bugs
 
 SERIAL = "of its scale on rank"
-STRATEGY = "minigrad.strategy"
+STRATEGY, STATE = "minigrad.strategy", "minigrad.placed_state"
 (REPLICATED, SYNCHRONOUS, BUCKETED, SHARDED, GATHERED, FLAT_PARAMETER, STEP_SUMMARY, BACKUP, AVERAGING) = (
     f"backends.data_parallel.{module}"
     for module in (
@@ -174,13 +174,13 @@ BUGS = [
     Bug("micro-batches of unlike sizes count the same", "minigrad.work",
         "weight = self.loss_weight * (len(batch) / len(self.batch))", "weight = self.loss_weight * (1 / n)",
         micro_batches_are_the_whole_batch, SERIAL),
-    Bug("the gradient of the step before is summed over ranks once more", SYNCHRONOUS,
-        "return accumulated(self.summary.parameters)", "return accumulated([])",
+    Bug("the gradient of the step before is summed over ranks once more", STATE,
+        "for parameter in model.parameters():", "for parameter in ():",
         gradients_of_steps_add_up, SERIAL),
-    Bug("the gradient of the step before is forgotten", STRATEGY, "        parameter.grad = g\n", "",
+    Bug("the gradient of the step before is forgotten", STATE, "            parameter.grad = g\n", "",
         gradients_of_steps_add_up, SERIAL),
-    Bug("owners forget the sum of the step before", SHARDED,
-        "            self.flat_of[parameter].owned_gradient(parameter)[...] += g\n", "            pass\n",
+    Bug("owners forget the sum of the step before", f"{SHARDED}_state",
+        "            flat_of[parameter].owned_gradient(parameter)[...] += g\n", "            pass\n",
         gradients_of_steps_add_up, SERIAL),
     Bug("a rank forgets what it had of the step before", "backends.data_parallel.shared_memory",
         "                view += earlier[parameter]\n", "                pass\n",
@@ -216,8 +216,8 @@ BUGS = [
         buckets_go_by_machines, r"on machines \[0, 0\] a step calls"),
     Bug("buckets never overlap between processes", BUCKETED, " and len(set(comm.nodes)) == 1", "",
         buckets_go_by_machines, r"on machines \[0, 1\] a step calls"),
-    Bug("each rank clips by the norm of its part", SHARDED, "return self.sum(squares)", "return squares",
-        sharded_clips_like_serial, SERIAL),
+    Bug("each rank clips by the norm of its part", f"{SHARDED}_state", "return self.backend.sum(squares)",
+        "return squares", sharded_clips_like_serial, SERIAL),
     Bug("weights are fetched before the update", SHARDED, "        optimizer.step(\n",
         "        for flat in self.flats:\n            flat.start_all_gather()\n        optimizer.step(\n",
         sharded_trains_like_serial, SERIAL),

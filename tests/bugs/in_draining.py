@@ -141,16 +141,17 @@ def residuals_are_for_the_same_ranks() -> None:
 
 STATE = "backends.checkpoint.training_state"
 SERVERS = "backends.data_parallel.parameter_server.parameter_server"
+SERVED = "backends.data_parallel.parameter_server.servers_state"
 SERVER = "backends.data_parallel.parameter_server.server"
 BACKUP, SHARES = "backends.data_parallel.backup_workers", "backends.data_parallel.proportional"
 CHECKPOINTS = "backends.checkpoint.training_checkpoints"
 PIPEDREAM = "backends.pipeline.asynchronous"
-DRAIN = "    backend.drain(model)\n"
+DRAIN = "    backend.state.drain(model)\n"
 DIFFERS = r"rank \d: .*(differs|losses|is not)"
 DEADLOCK = "Deadlock"
 BOOK = "Not equal to tolerance"
 APPLY = "            self.server.apply(self.server.pushes, self.optimizer)\n"
-USE = "        self.use(self.newest_answers())\n"
+USE = "        self.backend.use(self.newest_answers())\n"
 
 BUGS = [
     Bug("nothing is drained", STATE, DRAIN, "", pipedream_goes_on, "."),
@@ -168,37 +169,36 @@ BUGS = [
         "            self.pushes.append(again._replace(gradient=again.gradient.copy()))\n"
         "        if push.samples:\n",
         samples_count_once, "after . steps on rank"),
-    Bug("workers go on with the parameters that they have", SERVERS, USE,
-        "        self.versions = [int(answer[0]) for answer in self.newest_answers()]\n",
+    Bug("workers go on with the parameters that they have", SERVED, USE,
+        "        self.backend.versions = [int(answer[0]) for answer in self.newest_answers()]\n",
         asynchronous_servers_go_on, DIFFERS, thorough=True),
-    Bug("workers do not learn the newest version", SERVERS, USE,
-        f"        versions = self.versions\n{USE}        self.versions = versions\n",
+    Bug("workers do not learn the newest version", SERVED, USE,
+        f"        versions = self.backend.versions\n{USE}        self.backend.versions = versions\n",
         asynchronous_servers_go_on, "."),
     Bug("the version is not saved", SERVERS, '("steps", "samples", "versions")', '("steps", "samples")',
         stale_servers_go_on, "."),
     Bug("the clocks begin anew", SERVER, "dict.fromkeys(self.clocks, steps)", "dict.fromkeys(self.clocks, 0)",
         stale_servers_go_on, "."),
-    Bug("the second server's state is lost", SERVERS, "if rank >= self.workers:", "if rank == self.workers:",
+    Bug("the second server's state is lost", SERVED, "if number >= 0 else", "if number == 0 else",
         asynchronous_servers_go_on, "."),
-    Bug("all servers have the first one's state", SERVERS, "self.layout.segments(rank - self.workers):",
-        "self.layout.segments(0):", asynchronous_servers_go_on, "."),
-    Bug("the counts begin anew", SERVERS, "            self.server.set_own_values(values)\n", "",
+    Bug("all servers have the first one's state", SERVED, "in layout.segments(number) if",
+        "in layout.segments(0) if", asynchronous_servers_go_on, "."),
+    Bug("the counts begin anew", SERVED, "            backend.server.set_own_values(values)\n", "",
         samples_count_once, "counts"),
-    Bug("a checkpoint has one worker's statistics", SERVERS,
-        "            load_mean(statistics, allreduce(self.comm, own))\n",
-        "            allreduce(self.comm, own)\n", servers_keep_statistics, DIFFERS),
+    Bug("a checkpoint has one worker's statistics", SERVED,
+        "load_mean(statistics, allreduce(", "str(allreduce(", servers_keep_statistics, DIFFERS),
     Bug("the samples of workers are forgotten", SERVERS, '("steps", "samples", "versions")',
         '("steps", "versions")', servers_keep_statistics, DIFFERS),
-    Bug("late workers get no answer", BACKUP, "        self.finalize(model)\n", "",
+    Bug("late workers get no answer", BACKUP, "        self.backend.finalize(model)\n", "",
         backup_workers_go_on, DEADLOCK),
     Bug("all ranks agree after every step", CHECKPOINTS, "        if backend.traits.may_lag:\n",
         "        if False:\n", late_workers_are_not_waited_for, DEADLOCK),
     Bug("ranks agree before they drain", CHECKPOINTS,
-        "            backend.drain(model)\n", "", late_workers_are_not_waited_for, DEADLOCK),
-    Bug("updates are counted anew", BACKUP, 'self.version = int(values["version"])', "self.version = 0",
+        "            backend.state.drain(model)\n", "", late_workers_are_not_waited_for, DEADLOCK),
+    Bug("updates are counted anew", BACKUP, 'int(values["version"])', "0",
         contributors_are_listed, "."),
     Bug("who has which update is forgotten", BACKUP,
-        "self.received = dict.fromkeys(self.received, self.version)", "pass",
+        "backend.received = dict.fromkeys(backend.received, version)", "pass",
         backup_workers_go_on, DEADLOCK),
     Bug("batches in flight are dropped", PIPEDREAM, "range(max(steps - self.delay, 0), steps)", "range(0)",
         drained_pipelines_are_the_serial_loop, "drained"),
@@ -210,7 +210,8 @@ BUGS = [
     Bug("steps before a drain are forgotten", PIPEDREAM, "enumerate(self.end(), self.step_number - steps)",
         "enumerate(self.end())", a_loss_has_its_step, "at step 1"),
     Bug("staleness is counted anew", PIPEDREAM,
-        '        self.staleness = Counter(dict(values["staleness"]))\n', "", pipedream_goes_on, DIFFERS),
+        '        self.backend.staleness = Counter(dict(values["staleness"]))\n', "",
+        pipedream_goes_on, DIFFERS),
     Bug("shares begin evenly", SHARES, '("speeds", "steps", "samples", "seconds")',
         '("steps", "samples", "seconds")', shares_go_on, DIFFERS),
     Bug("the steps to the next exchange begin anew", SHARES, '("speeds", "steps", "samples", "seconds")',

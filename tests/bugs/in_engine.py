@@ -584,7 +584,7 @@ BUGS = [
     Bug("a leaf is announced before its gradient is there", TAPE,
         "                if on_grad is not None:\n                    on_grad(entry)\n"
         "                continue\n",
-        "                continue\n            if on_grad and isinstance(entries[entry[0][0]], Tensor):\n"
+        "                continue\n            if on_grad and isinstance(entries[entry[0][0]], TensorBase):\n"
         "                on_grad(entries[entry[0][0]])\n",
         a_leaf_is_announced_once_when_final, "announced"),
     Bug("two leaves get one array", TAPE, "entry.accumulate_grad(g, private=len(entries) not in borrowed)",
@@ -594,7 +594,7 @@ BUGS = [
     Bug("a spent tape keeps its entries", TAPE,
         "entries, self.entries, self.leaves = self.entries, _Spent(), {}",
         "entries, self.leaves = list(self.entries), {}", backward_releases_what_was_held, r"\[4, 4"),
-    Bug("the second backward replaces the first", "minigrad.tensor", "self.grad += g", "self.grad = g",
+    Bug("the second backward replaces the first", "minigrad.tensor_base", "self.grad += g", "self.grad = g",
         gradients_of_two_backwards_add_up, "Mismatched elements"),
     Bug("Adam's mean is not corrected", OPTIM, "rate / (1 - b1**t)", "rate",
         adam_follows_its_recurrence, "by the book"),

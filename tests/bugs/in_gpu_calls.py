@@ -209,6 +209,6 @@ BUGS = [
         a_step_takes_few_kernels, "more than 31"),
     Bug("pooling looks for NaN on the host", "minigrad.ops.fast.pool_kernels", "    def to_x(",
         "    bool(xp.isnan(y).any())\n\n    def to_x(", a_step_waits_once, "waits 3 times"),
-    Bug("a list beside a tensor of a GPU stays on the host", "minigrad.tensor",
+    Bug("a list beside a tensor of a GPU stays on the host", "minigrad.tensor_base",
         "    if array is not x and any(", "    if False and any(", lists_are_moved, "one device"),
 ]  # fmt: skip

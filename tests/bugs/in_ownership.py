@@ -148,18 +148,19 @@ def gradients_that_some_steps_reach_add_up() -> None:
 # Bugs
 
 SERIAL = "of its scale on rank"
-STRATEGY, SHARDED = "minigrad.strategy", "backends.data_parallel.zero.sharded"
+STRATEGY, PLACED = "minigrad.strategy", "minigrad.placed_state"
+SHARDED = "backends.data_parallel.zero.sharded"
 SERVERS = "backends.data_parallel.parameter_server.parameter_server"
 
 BUGS = [
-    Bug("norms are read in the optimizer's order", STRATEGY, "    by_model[rows] = squares[numbers]\n",
-        "    by_model[sorted(rows)] = squares[numbers]\n", norms_are_of_parameters_in_any_order, SERIAL),
-    Bug("norms come back in the model's order", STRATEGY, "    squares[numbers] = totals[rows]\n",
-        "    squares[numbers] = totals[sorted(rows)]\n", norms_are_of_parameters_in_any_order, SERIAL),
-    Bug("norms of a subset are those of the first parameters", STRATEGY,
-        "    by_model[rows] = squares[numbers]\n", "    by_model[: len(rows)] = squares[numbers]\n",
+    Bug("norms are read in the optimizer's order", PLACED, "        totals[rows] = squares[numbers]\n",
+        "        totals[sorted(rows)] = squares[numbers]\n", norms_are_of_parameters_in_any_order, SERIAL),
+    Bug("norms come back in the model's order", PLACED, "        squares[numbers] = totals[rows]\n",
+        "        squares[numbers] = totals[sorted(rows)]\n", norms_are_of_parameters_in_any_order, SERIAL),
+    Bug("norms of a subset are those of the first parameters", PLACED,
+        "        totals[rows] = squares[numbers]\n", "        totals[: len(rows)] = squares[numbers]\n",
         norms_are_of_parameters_in_any_subset, SERIAL),
-    Bug("norms of other ranks' parameters are left out", STRATEGY,
+    Bug("norms of other ranks' parameters are left out", PLACED,
         "np.concatenate([squares, np.delete(totals, rows, axis=0)])", "squares",
         norms_are_of_parameters_in_any_subset, SERIAL),
     Bug("a server numbers parameters as they lie", SERVERS,
@@ -207,7 +208,7 @@ BUGS = [
     Bug("a rank trains on a share of its own samples", "backends.data_parallel.averaging",
         "return batch if self.local_batches else batch[", "return batch[", local_batches_are_trained_whole,
         "not that of one machine"),
-    Bug("any loss is a mean", STRATEGY, "return splits and loss_fn", "return False and splits and loss_fn",
+    Bug("any loss is a mean", "minigrad.mean_check", "must_check = several and", "must_check = False and",
         a_loss_that_is_no_mean_is_refused, "was trained on"),
     Bug("parts without labels that count pass for a mean", "minigrad.mean_check",
         "if not abs(whole - mean) <= ", "if abs(whole - mean) > 1e9 * ",
@@ -222,6 +223,6 @@ BUGS = [
         where_no_label_counts_nothing_is_learned, "the gradient of"),
     Bug("weights travel without their number", "backends.data_parallel.zero.flat_parameter",
         "(1,) * (self.number % NUMBERS)", "()", layers_in_another_order_are_named, "was not named"),
-    Bug("a gradient of earlier steps is forgotten where this one does not reach", SHARDED,
-        "        self.mark(earlier)\n", "", gradients_that_some_steps_reach_add_up, SERIAL),
+    Bug("a gradient of earlier steps is forgotten where this one does not reach", f"{SHARDED}_state",
+        "        self.backend.mark(earlier)\n", "", gradients_that_some_steps_reach_add_up, SERIAL),
 ]  # fmt: skip

@@ -32,7 +32,7 @@ BUGS = {
         laws.leaves_are_announced_when_final,
         ("                before = grads[index]\n",
          "                before = grads[index]\n"
-         "                if on_grad and isinstance(entries[index], Tensor):\n"
+         "                if on_grad and isinstance(entries[index], TensorBase):\n"
          "                    on_grad(entries[index])\n"),
     ),
     "a leaf is announced before it has its gradient": (
@@ -48,7 +48,7 @@ BUGS = {
         laws.leaves_are_announced_when_final,
         ("            if g is None:\n",
          "            if g is None:\n"
-         "                if on_grad and isinstance(entry, Tensor):\n"
+         "                if on_grad and isinstance(entry, TensorBase):\n"
          "                    on_grad(entry)\n"),
     ),
     "each use of a leaf is a leaf": (
@@ -74,8 +74,8 @@ BUGS = {
     ),
     "inputs are put off too": (
         laws.weights_later_changes_nothing,
-        ("    if not isinstance(entry, Parameter):\n        return False\n",
-         "    if not isinstance(entry, Tensor):\n        return False\n"),
+        ("    if not isinstance(entry, TensorBase) or not entry.is_parameter:\n        return False\n",
+         "    if not isinstance(entry, TensorBase):\n        return False\n"),
     ),
     "only the last use of a weight is put off": (
         laws.weights_later_changes_nothing,

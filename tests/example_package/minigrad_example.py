@@ -7,23 +7,31 @@ from backends.data_parallel.compression import Compressor
 from backends.data_parallel.compression.compressor import ExchangeResult
 from backends.pipeline import Backward, Forward
 from minigrad.data import shares
-from minigrad.declaration import Flag
+from minigrad.declaration import Declaration, Flag
 from minigrad.strategy import Strategy
+
+
+class Groups(Declaration):
+    """What a command line may ask of ``GroupedDataParallel``, and what a run reports of it."""
+
+    def check_options(self, ranks, options):
+        if options.get("groups", 2) < 1:
+            raise ValueError(f"--groups must be at least 1, got {options['groups']}")
+
+    def figures(self, backend):
+        return {"gradient reductions": backend.reductions}
 
 
 class GroupedDataParallel(Strategy):
     """Data parallelism that sums the gradients of ``groups`` groups of parameters, one all-reduce each."""
 
-    flags = {"groups": Flag(int, "number of groups that the gradients are summed in (default: 2)", "GROUPS")}
+    declaration = Groups(
+        {"groups": Flag(int, "number of groups that the gradients are summed in (default: 2)", "GROUPS")}
+    )
 
     def __init__(self, comm, *, groups=2):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.groups, self.reductions = groups, 0
-
-    @classmethod
-    def check_options(cls, ranks, options):
-        if options.get("groups", 2) < 1:
-            raise ValueError(f"--groups must be at least 1, got {options['groups']}")
 
     def place(self, model):
         for parameter in model.parameters():
@@ -43,9 +51,6 @@ class GroupedDataParallel(Strategy):
                 for p in group:
                     p.grad, total = total[: p.size].reshape(p.shape), total[p.size :]
         return float(allreduce(self.comm, np.array([loss]))[0])
-
-    def figures(self):
-        return {"gradient reductions": self.reductions}
 
 
 def last_in_first_out(rank, ranks, micros, chunks):

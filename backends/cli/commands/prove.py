@@ -13,7 +13,7 @@ from rich.console import Console
 from minigrad.files import replacement
 
 from ...launch.launch import run
-from ...registry import declaration, load_strategy
+from ...registry import class_of, load_strategy
 from .. import options, proof
 from ..console import new_console
 from ..next_command import lesson_of
@@ -61,7 +61,7 @@ def prove(
                 console.save_svg(str(part), title="minigrad prove")
         failed.append(not verdict["passed"])
 
-    recover = declaration(load_strategy(settings.parallel.strategy)).traits.recovers
+    recover = class_of(load_strategy(settings.parallel.strategy)).traits.recovers
     status = run(settings.parallel.ranks, settings.transport, work, recover=recover)
     if checked is not None and status == 0 and not any(failed):
         lesson_of(checked).show(Console())

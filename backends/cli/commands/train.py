@@ -17,7 +17,7 @@ from ...launch.supervise import saved_in
 from ...process.hang_report import write_stacks
 from ...process.signals import Interrupted
 from ...process.stopped import Stopped
-from ...registry import declaration, load_strategy
+from ...registry import class_of, load_strategy
 from .. import options
 from ..checkpointing import CheckpointOptions
 from ..console import new_console, print_paths
@@ -97,7 +97,7 @@ def train(
         gathered = None if traced is None or lost else gather_trace(comm, traced)
 
         def write_report() -> None:
-            if not all(member.writes_report for member in members(backend)):
+            if not all(member.declaration.writes_report(member) for member in members(backend)):
                 return
             metrics["run"] = files.run
             picture = None
@@ -121,16 +121,16 @@ def train(
                 show_trace(gathered, folder / "timeline.png", console)
                 print_paths(console, picture=folder / "timeline.png", trace=trace)
 
-        backend.report(write_report)
+        backend.declaration.report(backend, write_report)
 
-    declared = declaration(load_strategy(parallel.strategy))
-    survive = declared.survives(parallel.options)
+    strategy = class_of(load_strategy(parallel.strategy))
+    survive = strategy.declaration.survives(parallel.options)
     status = run(
         parallel.ranks,
         config.transport,
         work,
         survive=survive,
-        recover=declared.traits.recovers,
+        recover=strategy.traits.recovers,
         restarts=checkpoints.restarting(),
     )
     if checked is not None and status == 0:

@@ -16,12 +16,12 @@ from minigrad.device import Array, array_module
 from minigrad.lookup import choices, lookup
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.placed_state import SquareNorms
 from minigrad.strategy import Strategy
 from minigrad.traits import Traits
 
 from ...comm.collectives import Allreduce, allreduce
 from ...comm.communicator import Communicator
+from ..allreduce_choice import AllreduceChoice
 from ..data_parallel import Bucket, DataParallel
 from ..flat import FlatLayout
 from .compressor import Compressor
@@ -33,6 +33,19 @@ GROUP = "minigrad.compressors"  # the entry points that declare compressors, our
 def compressor_names() -> list[str]:
     """The names that ``find_compressor`` takes; nothing is imported for them."""
     return choices({}, GROUP)
+
+
+class CompressedDeclaration(AllreduceChoice):
+    """Options that are not the strategy's are the compressor's settings."""
+
+    def check_options(self, ranks: int, options: Mapping[str, Any]) -> None:
+        own = settings_of(Compressed)
+        settings = {name: value for name, value in options.items() if name not in (*own, *self.flags)}
+        settings |= {"density": options["density"]} if "density" in options else {}
+        find_compressor(options.get("compress", COMPRESSOR), settings)
+
+    def settings(self, backend: Compressed) -> dict[str, Any]:
+        return super().settings(backend) | backend.compressor_settings
 
 
 class Compressed(DataParallel):
@@ -47,17 +60,18 @@ class Compressed(DataParallel):
     holds ``error`` (e) of every rank, and what the compressor must remember.
     """
 
-    own_state = ("error",)
+    own_state = ("error", "compressor")
     traits = Traits(same_layout_only=True, outermost_only=True)
-    flags = {
-        **DataParallel.flags,
-        "compress": Flag(str, f"the compressor (default: {COMPRESSOR})", "NAME", compressor_names),
-        "density": Flag(
-            float,
-            "fraction of the gradient's entries that is sent (default: the compressor's own)",
-            "FRACTION",
-        ),
-    }
+    declaration = CompressedDeclaration(
+        {
+            "compress": Flag(str, f"the compressor (default: {COMPRESSOR})", "NAME", compressor_names),
+            "density": Flag(
+                float,
+                "fraction of the gradient's entries that is sent (default: the compressor's own)",
+                "FRACTION",
+            ),
+        }
+    )
 
     def __init__(
         self,
@@ -78,16 +92,6 @@ class Compressed(DataParallel):
         self.compress = compress if isinstance(compress, str) else type(compress).__name__
         self.compressor_settings = dict(vars(self.compressor))
         self.error: Array = None  # None without feedback
-
-    @classmethod
-    def check_options(cls, ranks: int, options: Mapping[str, Any]) -> None:
-        own = settings_of(cls)
-        settings = {name: value for name, value in options.items() if name not in (*own, *cls.flags)}
-        settings |= {"density": options["density"]} if "density" in options else {}
-        find_compressor(options.get("compress", COMPRESSOR), settings)
-
-    def settings(self) -> dict[str, Any]:
-        return {**super().settings(), **self.compressor_settings}
 
     def place(self, model: Module) -> Module:
         """As ``DataParallel``, with residuals of 0; raises ValueError too for parameters of several dtypes.
@@ -152,7 +156,7 @@ class Compressed(DataParallel):
                     "no residual was changed, try a smaller learning rate"
                 )
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+    def update(self, model: Module, optimizer: Optimizer) -> None:
         """Raise ValueError for an optimizer with momentum if the compressor has momentum too."""
         own = getattr(optimizer, "momentum", 0.0) or getattr(optimizer, "betas", 0.0)
         if self.compressor.momentum and own:
@@ -160,16 +164,7 @@ class Compressed(DataParallel):
                 f"{type(self.compressor).__name__} applies momentum {self.compressor.momentum} before the "
                 f"exchange, and {type(optimizer).__name__} would add {own}; use SGD with momentum 0"
             )
-        super().update(model, optimizer, square_norms)
-
-    def own_values(self) -> dict[str, Any]:
-        own = self.compressor.own_values()
-        return super().own_values() | {f"compressor {name}": value for name, value in own.items()}
-
-    def set_own_values(self, values: dict[str, Any]) -> None:
-        super().set_own_values(values)
-        names = self.compressor.own_state
-        self.compressor.set_own_values({name: values[f"compressor {name}"] for name in names})
+        super().update(model, optimizer)
 
     def refusal(self, inner: Strategy) -> str | None:
         if not self.traits.equals_serial and inner.traits.splits_layers and inner.size > 1:
@@ -177,7 +172,7 @@ class Compressed(DataParallel):
                 "Compressed drops other entries on each of the ranks that share layers, so parameters that "
                 "all of them hold would differ; choose another strategy for the data axis, or a pipeline"
             )
-        return super().refusal(inner)
+        return None
 
 
 def find_compressor(compress: str | Compressor, settings: dict[str, Any]) -> Compressor:

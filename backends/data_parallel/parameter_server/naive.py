@@ -12,7 +12,6 @@ import numpy as np
 from minigrad.data import Batch, shares
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.placed_state import SquareNorms
 from minigrad.strategy import Strategy
 from minigrad.traits import Traits
 
@@ -39,7 +38,7 @@ class NaiveParameterServer(Strategy):
         """A share for each worker, and none for the server."""
         return batch[:0] if self.rank == self.server else batch[shares(len(batch), self.server)[self.rank]]
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+    def update(self, model: Module, optimizer: Optimizer) -> None:
         """A worker pushes its gradients and pulls the parameters; the server updates for each worker."""
         parameters = model.parameters()
         if self.rank < self.server:

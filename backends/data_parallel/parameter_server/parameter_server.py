@@ -10,24 +10,21 @@ import json
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from minigrad.data import Batch, shares
-from minigrad.declaration import Flag
 from minigrad.device import Array, array_module, to_host
 from minigrad.lookup import at_least_one
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.placed_state import SquareNorms, Unshard
 from minigrad.strategy import Strategy
 from minigrad.traits import Traits
 from minigrad.work import ForwardBackward, Loss, Work, forward_backward_pass
 
-from ...comm.collectives import allgather, allreduce, broadcast
+from ...comm.collectives import broadcast
 from ...comm.communicator import Communicator, RankEnded
 from ...consistency import (
     bits_of_checksum,
@@ -39,9 +36,9 @@ from ...consistency import (
     trained_parameters,
     weighted,
 )
+from ...grid import colocate_servers
 from ...stale_rates import find_stale_rate
 from ..flat import FlatLayout, Segment
-from ..sharded_optimizer import Elements, ShardedOptimizer
 from .consistency import consistency_model
 from .server import (
     PULL,
@@ -54,9 +51,11 @@ from .server import (
     lost_server_error,
     send_results,
 )
+from .servers_declaration import SERVERS, check_servers
+from .servers_state import ServersState
 
 
-class ParameterServer(ShardedOptimizer):
+class ParameterServer(Strategy):
     """The last ``servers`` ranks hold the parameters, the others are workers with a share of each batch.
 
     In a step a worker computes the gradient of the mean loss over its share, pushes to each server its part
@@ -89,17 +88,9 @@ class ParameterServer(ShardedOptimizer):
     the pushes in the order in which they reach the first, so no model has parts of different versions.
     """
 
-    own_state = ("steps", "samples", "versions")
+    state_class, own_state = ServersState, ("steps", "samples", "versions")
     traits = Traits(equals_serial=False, outermost_only=True)
-    flags = {
-        "servers": Flag(int, "ranks that hold the parameters (default: 1)", "S"),
-        "staleness": Flag(
-            int,
-            "steps that a worker may be ahead of the slowest; 0 is synchronous (default: no limit, each "
-            "gradient is applied when it arrives)",
-            "STEPS",
-        ),
-    }
+    declaration = SERVERS
 
     def __init__(
         self,
@@ -126,7 +117,6 @@ class ParameterServer(ShardedOptimizer):
         self.steps = self.samples = self.batch = 0
         self.server: Server | None = None
         self.silence = Silence()
-        self.replica: list[Communicator] = []  # the strategies inside this one, in a Stack
         self.optimizer: Optimizer | None = None
         self.reason = ""  # why this worker has left
         self.pending_pulls: list[Callable[[], Array]] = []
@@ -134,21 +124,6 @@ class ParameterServer(ShardedOptimizer):
         self.versions = [0] * servers  # of this rank's parameters
         self.staleness_counts: Counter[int] = Counter()
         self.lost: dict[int, LostWorker] = {}
-
-    @classmethod
-    def check_options(cls, ranks: int, options: Mapping[str, Any]) -> None:
-        servers = options.get("servers", 1)
-        check_servers(servers, ranks)
-        if ranks < 2:
-            raise ValueError(
-                "--strategy server needs a server and a worker, got 1 rank; pass --data 2 or more"
-            )
-        consistency_model(ranks - servers, options.get("staleness"), options.get("softsync"))
-        find_stale_rate(options.get("stale_rate", "naive"))
-
-    @classmethod
-    def survives(cls, options: Mapping[str, Any]) -> bool:
-        return bool(options.get("survive"))
 
     def place(self, model: Module) -> Module:
         """The whole model, with the parameters of rank 0; a server copies its part of them.
@@ -158,7 +133,7 @@ class ParameterServer(ShardedOptimizer):
         """
         if self.workers < 1:
             raise ValueError("a parameter server needs at least 2 ranks, a server and a worker; got 1")
-        check_same_on_all_ranks(self.comm, model, self.settings())
+        check_same_on_all_ranks(self.comm, model, self.declaration.settings(self))
         broadcast_model(self.comm, model)
         self.watch(range(self.workers, self.size))
         self.steps, self.versions = 0, [0] * self.servers
@@ -178,8 +153,10 @@ class ParameterServer(ShardedOptimizer):
             self.server = Server(answer, segments, clocks, self.consistency, find_stale_rate(self.stale_rate))
         return self.hold(model)
 
-    def enclose(self, inner: Sequence[Strategy]) -> None:
-        self.replica = [member.comm for member in inner if member.size > 1]
+    @property
+    def replica(self) -> list[Communicator]:
+        """Of the strategies inside this one, in a Stack, those that have several ranks."""
+        return [member.comm for member in self.inner if member.size > 1]
 
     def begin_step(self, model: Module) -> bool:
         """On a worker, pull the parameters first; servers, and workers that have left, do not compute."""
@@ -247,7 +224,7 @@ class ParameterServer(ShardedOptimizer):
                 )
         return loss
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+    def update(self, model: Module, optimizer: Optimizer) -> None:
         """Push the gradient to the servers; on a server, serve until every worker has made this step.
 
         Raises ValueError for optimizers that need the norms of whole parameters, on more than one server.
@@ -328,37 +305,6 @@ class ParameterServer(ShardedOptimizer):
         if self.server is not None and self.server.pushes and self.optimizer is not None:
             self.server.apply(self.server.pushes, self.optimizer)
 
-    def drain(self, model: Module) -> None:
-        """Apply the remaining gradients; then all ranks have the servers' newest parameters.
-
-        Running statistics become the mean of the workers', weighted by their samples.
-        """
-        self.conclude()
-        self.use(self.newest_answers())
-        if statistics := running_statistics(model):
-            own = weighted(self.layout.parameters[0].data, statistics, float(self.samples))
-            load_mean(statistics, allreduce(self.comm, own))
-
-    def own_values(self) -> dict[str, Any]:
-        return super().own_values() | ({} if self.server is None else self.server.own_values())
-
-    def set_own_values(self, values: dict[str, Any]) -> None:
-        super().set_own_values(values)
-        if self.server is not None:
-            self.server.resume(self.steps, self.versions[self.rank - self.workers])
-            self.server.set_own_values(values)
-
-    def newest_answers(self) -> list[Array]:
-        """What each server holds: its version, and its part of the parameters. Collective."""
-        none = self.layout.parameters[0].data.reshape(-1)[:0]
-        return allgather(self.comm, none if self.server is None else self.server.answer)[self.workers :]
-
-    def owned_by(self, rank: int) -> Iterator[Elements]:
-        """The elements of a server, in the order in which it passes them to its optimizer."""
-        if rank >= self.workers:
-            for n, within, _ in self.layout.segments(rank - self.workers):
-                yield Elements(self.layout.parameters[n], within)
-
     def finalize(self, model: Module) -> None:
         """Apply the remaining gradients; then all ranks get the servers' parameters and counts."""
         self.conclude()
@@ -383,33 +329,13 @@ class ParameterServer(ShardedOptimizer):
         own = weighted(self.layout.parameters[0].data, statistics, weight)
         return send_results(self.comm, own if self.server is None else self.server.weights, self.workers)
 
-    @property
-    def writes_report(self) -> bool:
-        """Whether this rank is the first of those that remain after ``finalize``."""
-        return self.rank == min(set(range(self.workers)) - self.lost.keys(), default=self.workers)
-
-    def figures(self) -> dict[str, Any]:
-        """The gradients by staleness, and the workers that left."""
-        staleness = {str(updates): n for updates, n in sorted(self.staleness_counts.items())}
-        return {"staleness": staleness, "lost": {str(rank): one._asdict() for rank, one in self.lost.items()}}
-
-    def rows(self) -> dict[str, str]:
-        rows = {}
-        if counts := sorted(self.staleness_counts.items()):
-            mean = sum(updates * n for updates, n in counts) / sum(n for _, n in counts)
-            text = ", ".join(f"{updates}: {n}" for updates, n in counts)
-            rows["gradients by staleness"] = f"{text} (mean {mean:.2f})"
-        for rank, one in self.lost.items():
-            rows[f"worker {rank} left"] = f"after {one.steps} steps: {one.reason}"
-        return rows
-
     def refusal(self, inner: Strategy) -> str | None:
         if self.survive and inner.size > 1:
             return (
                 f"survive lets single workers end, and a worker with {type(inner).__name__} is "
                 f"{inner.size} ranks; leave survive out"
             )
-        return super().refusal(inner)
+        return None
 
     def watch(self, ranks: Iterable[int], owing: Mapping[int, int] | None = None) -> None:
         """With ``survive``, let waits raise RankEnded for ``ranks`` that ended, if the transport detects it.
@@ -421,38 +347,3 @@ class ParameterServer(ShardedOptimizer):
             self.comm.watch(set(ranks) - {self.rank}, owing or {})
         else:
             self.silence.check(owing or {})
-
-    def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
-        """The servers' parameters, by name. Collective."""
-        parts = [answer[1:] for answer in self.newest_answers()]
-        views = self.layout.views(to_host(array_module(parts[0]).concatenate(parts)))
-        current = dict(zip(self.layout.parameters, views, strict=True))
-        values = {name: to_host(current.get(p, p.data)) for name, p in model.named_parameters().items()}
-        return (unshard or self.unshard_values)(model, values)
-
-
-def check_servers(servers: int, ranks: int) -> None:
-    """Raise ValueError unless that many ranks can be servers; a single rank may be its own server."""
-    if not 1 <= servers < max(ranks, 2):
-        raise ValueError(
-            f"of {ranks} ranks 1 to {max(ranks - 1, 1)} can be servers, got {servers}; "
-            "take fewer servers or start more ranks"
-        )
-
-
-def colocate_servers(comm: Communicator, servers: int) -> Communicator:
-    """The same ranks, renumbered with the workers first, where each server follows directly after a worker.
-
-    Of w s w s w, rank 1 is the first server and becomes 3, rank 4 the last worker and becomes 2. Where
-    mpiexec gives each machine two ranks, 1/servers of the data of these workers never leaves their machine.
-    Collective. Raises ValueError for more servers than workers.
-    """
-    workers = comm.size - servers
-    if servers > workers:
-        raise ValueError(
-            f"{servers} servers cannot sit beside {workers} workers; take at most {comm.size // 2}"
-        )
-    pair, serves = divmod(comm.rank, 2)
-    if pair >= servers:
-        return comm.split(0, comm.rank - servers)
-    return comm.split(0, workers + pair if serves else pair)

@@ -11,7 +11,6 @@ import numpy as np
 from minigrad.data import shares
 from minigrad.module import Module
 from minigrad.optim import Optimizer, Part
-from minigrad.placed_state import SquareNorms
 from minigrad.traits import Traits
 
 from ...comm.collectives import allgather, allreduce
@@ -26,7 +25,7 @@ class NaiveSharded(NaiveDataParallel):
 
     traits = Traits(outermost_only=True)
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+    def update(self, model: Module, optimizer: Optimizer) -> None:
         """Update this rank's elements of each parameter, then gather those of the other ranks."""
         parts = []
         for n, parameter in enumerate(optimizer.parameters):

@@ -13,18 +13,15 @@ the two needs only a part. For P float32 parameters on N ranks, with K bytes of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-import numpy as np
-
-from minigrad.device import Array, to_host
+from minigrad.device import Array
 from minigrad.lookup import at_least_one
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.placed_state import SquareNorms, Unshard
 from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
 from minigrad.traits import Traits
@@ -33,18 +30,18 @@ from minigrad.work import ForwardBackward, Work, forward_backward_pass
 from ...comm.background import Background
 from ...comm.collectives import allreduce
 from ...comm.communicator import Communicator
-from ..sharded_optimizer import Elements, ShardedOptimizer
 from ..synchronous import SynchronousDataParallel
 from .flat_parameter import FlatParameter, nan_like
 from .gather_on_use import GatherOnUse
 from .gathered_weights import GatheredWeights
+from .sharded_state import ShardedState
 from .whole_weights import WholeWeights
 
 STAGES: dict[int, type[WholeWeights]] = {1: WholeWeights, 2: WholeWeights, 3: GatheredWeights}
 """The weights that a rank holds between steps, by stage."""
 
 
-class Sharded(ShardedOptimizer, SynchronousDataParallel):
+class Sharded(SynchronousDataParallel):
     """Data parallelism in which each rank owns an equal part of the trained parameters.
 
     ``stage`` says which arrays are sharded: 1, the optimizer's state; 2, also the gradients; 3, also the
@@ -61,6 +58,7 @@ class Sharded(ShardedOptimizer, SynchronousDataParallel):
     """
 
     traits = Traits(outermost_only=True)
+    state_class = ShardedState
 
     def __init__(
         self,
@@ -101,17 +99,6 @@ class Sharded(ShardedOptimizer, SynchronousDataParallel):
         self.flat_of = {p: flat for flat in self.flats for p in flat.parameters}
         self.waiting = list(self.flats)
         return self.hold(model)
-
-    @contextmanager
-    def accumulate(self, model: Module) -> Iterator[None]:
-        """Add the new sums to this rank's elements of the earlier ones."""
-        earlier = {p: flat.owned_gradient(p).copy() for p, flat in self.flat_of.items() if p.grad is not None}
-        for parameter in earlier:
-            parameter.grad = None
-        yield
-        for parameter, g in earlier.items():
-            self.flat_of[parameter].owned_gradient(parameter)[...] += g
-        self.mark(earlier)
 
     def mark(self, reached: Iterable[Tensor]) -> None:
         """Give parameters a NaN gradient: the owners hold the sum."""
@@ -160,13 +147,13 @@ class Sharded(ShardedOptimizer, SynchronousDataParallel):
         self.mark(p for p, flag in zip(self.summary.parameters, flags, strict=True) if flag)
         return loss
 
-    def update(self, model: Module, optimizer: Optimizer, square_norms: SquareNorms | None = None) -> None:
+    def update(self, model: Module, optimizer: Optimizer) -> None:
         """Each rank updates its parts, then whole weights are gathered again; norms are summed over ranks."""
         self.check_model(model)
         numbers = {p: n for n, p in enumerate(optimizer.parameters)}
         optimizer.step(
             (part for flat in self.flats for part in flat.parts(numbers)),
-            self.total_squares(model, optimizer, square_norms),
+            partial(self.state.total_squares, model, optimizer),
         )
         whole = [flat for flat in self.flats if flat.is_whole]
         for flat in whole:
@@ -174,21 +161,12 @@ class Sharded(ShardedOptimizer, SynchronousDataParallel):
         for flat in whole:
             flat.all_gather()
 
-    def owned_by(self, rank: int) -> Iterator[Elements]:
-        for flat in self.flats:
-            for n, within, _ in flat.layout.segments(rank):
-                yield Elements(flat.parameters[n], within)
-
     def start(self, job: Callable[[Communicator], Any], what: str, nbytes: int) -> Callable[[], Any]:
         """Start a collective: at once, or after the others in the background if there is one."""
         if self.background is not None:
             return self.background.start(job, what, nbytes)
         result = job(self.comm)
         return lambda: result
-
-    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
-        """The sum over the ranks, as each has those of its parts."""
-        return self.sum(squares)
 
     def sum(self, x: Array) -> Array:
         """The sum of a small array over all ranks."""
@@ -208,26 +186,10 @@ class Sharded(ShardedOptimizer, SynchronousDataParallel):
         self.flats, self.flat_of, self.waiting = [], {}, []
         self.weights = type(self.weights)(bucket_bytes=self.bucket_bytes, overlap=self.overlap)
 
-    def full_parameters(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray]:
-        whole = {}
-        for flat in self.flats:
-            whole.update(zip(flat.parameters, flat.values(), strict=True))
-        named = model.named_parameters().items()
-        values = {name: whole[p] if p in whole else to_host(p.data) for name, p in named}
-        return (unshard or self.unshard_values)(model, values)
-
-    def full_gradients(self, model: Module, unshard: Unshard | None = None) -> dict[str, np.ndarray | None]:
-        grads = {}
-        for flat in self.flats:
-            sums = zip(flat.parameters, flat.all_gather_gradients(), strict=True)
-            grads.update((p, to_host(g)) for p, g in sums if p in flat.reached)
-        values = {name: grads.get(p) for name, p in model.named_parameters().items()}
-        return (unshard or self.unshard_values)(model, values)
-
     def refusal(self, inner: Strategy) -> str | None:
         if self.weights.gathers_in_forward and inner.traits.splits_layers:
             return (
                 f"{type(self).__name__} gathers weights when modules are called, and split layers compute "
                 "without a call; let every rank keep its weights (of the sharded stages, 1 or 2)"
             )
-        return super().refusal(inner)
+        return None

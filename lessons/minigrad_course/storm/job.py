@@ -165,7 +165,7 @@ def state_of(backend: Strategy, model: Module, optimizer: Optimizer) -> RankStat
         for i, state in enumerate(optimizer.state)
         for key, value in state.items()
     }
-    numbers |= {f"own {name}": value for name, value in backend.own_values().items()}
+    numbers |= {f"own {name}": value for name, value in backend.state.own_values().items()}
     for name, value in numbers.items():
         if isinstance(value, np.ndarray):
             arrays[name] = value.tobytes()

@@ -7,6 +7,8 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/conv.py
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ... import loops
@@ -14,6 +16,9 @@ from ...device import Array, array_module
 from ..conv import Convolved
 from ..geometry import Geometry
 from .images import padded_images
+
+OUTPUTS, IMAGES, FACTORS = range(3)
+Steps = tuple[int, int, int, int]  # of windows down and across; the padding of rows, their dilation
 
 
 def fits(w: tuple[int, ...], geometry: Geometry) -> bool:
@@ -53,21 +58,21 @@ def depthwise(x: Array, w: Array, geometry: Geometry, bias: Array | None = None)
     rows, columns = geometry.output(height, width)
     together = min(512 // channels + 1, columns) if geometry.stride[1] == 1 else 1  # see below
     factors = np.tile(np.ascontiguousarray(w[:, 0].transpose(1, 2, 0)), together)
-    windows = windows_on_image(width, geometry), *geometry.stride, geometry.padding[0], geometry.dilation[0]
+    windows = windows_on_image(width, geometry), (*geometry.stride, geometry.padding[0], geometry.dilation[0])
 
     def to_image(g: Array) -> Array:
         d = np.empty((n, height, width, channels), g.dtype)
-        write_images(as_lines(g), factors, channels, *windows, as_lines(d))
+        write_images(as_lines(d), as_lines(g), factors, biases, sums, *windows)
         return d
 
     def to_kernel(g: Array) -> Array:
-        sums, chains = np.zeros((*geometry.kernel, channels)), np.zeros(factors.shape, g.dtype)
-        add_products(as_lines(g), as_lines(x), *windows, chains, sums)
-        return sums.astype(w.dtype).transpose(2, 0, 1)[:, None]
+        total, chains = np.zeros((*geometry.kernel, channels)), np.zeros(factors.shape, g.dtype)
+        write_factors(as_lines(x), as_lines(g), chains, biases, total, *windows)
+        return total.astype(w.dtype).transpose(2, 0, 1)[:, None]
 
-    y = np.empty((n, rows, columns, channels), x.dtype)
+    y, sums = np.empty((n, rows, columns, channels), x.dtype), np.zeros((*geometry.kernel, channels))
     biases = np.zeros(factors.shape[2], x.dtype) if bias is None else np.tile(bias, together)
-    write_outputs(as_lines(x), factors, biases, channels, *windows, as_lines(y))
+    write_outputs(as_lines(x), as_lines(y), factors, biases, sums, *windows)
     return y, (to_image, to_kernel)
 
 
@@ -86,113 +91,61 @@ def windows_on_image(width: int, geometry: Geometry) -> np.ndarray:
     return np.stack([place, -(place // across), (width - 1 - place) // across + 1], axis=1)
 
 
-# A tap sees pixels of a row that are a stride apart. At stride 1 several of them are taken together: the
-# innermost loop is long then, and all taps find them in the fastest cache. So the factors of the channels are
-# there several times, side by side.
+def sums_of_products(into: int) -> Callable[..., None]:
+    """The loops that write the OUTPUTS, the IMAGES or the FACTORS, as sums of products of the other two."""
 
+    @loops.compiled
+    def write(
+        images: Array, outputs: Array, factors: Array, biases: Array, sums: Array, spans: Array, steps: Steps
+    ) -> None:
+        """Images (N, H, W C) begin with 0 and outputs (N, H', W' C) with the biases.
 
-@loops.compiled
-def write_outputs(
-    x: Array,
-    factors: Array,
-    biases: Array,
-    channels: int,
-    spans: Array,
-    down: int,
-    across: int,
-    ph: int,
-    dh: int,
-    y: Array,
-) -> None:
-    """Write to y (N, H', W' C) the windows of x (N, H, W C) times factors, plus biases."""
-    (kh, kw, size), height, columns = factors.shape, x.shape[1], y.shape[2] // channels
-    together = size // channels
-    for n in range(len(x)):
-        for i in range(y.shape[1]):
-            for start in range(0, columns, together):
-                out = y[n, i, start * channels : (start + together) * channels]
-                for t in range(len(out)):
-                    out[t] = biases[t]
-                for k in range(kh):
-                    row = i * down + k * dh - ph
-                    for m in range(kw if 0 <= row < height else 0):
-                        first, stop = max(start, spans[m, 1]), min(start + together, columns, spans[m, 2])
-                        if first >= stop:
-                            continue
-                        out, f = y[n, i, first * channels : stop * channels], factors[k, m]
-                        part = x[n, row, (first * across + spans[m, 0]) * channels :]
+        The factors' chains of additions are of an image, or of a row, and end in ``sums`` (kh, kw, C).
+
+        A tap sees pixels of a row that are a stride apart. At stride 1 several of them are taken together:
+        the innermost loop is long then, and all taps find them in the fastest cache. So the factors of the
+        channels are there several times, side by side.
+        """
+        (kh, kw, size), channels, height = factors.shape, sums.shape[2], images.shape[1]
+        down, across, ph, dh = steps
+        together, columns = size // channels, outputs.shape[2] // channels
+        for n in range(len(images)):
+            if into == IMAGES:
+                image = images[n].reshape(-1)
+                for t in range(len(image)):
+                    image[t] = 0
+            for i in range(outputs.shape[1]):
+                for start in range(0, columns, together):
+                    if into == OUTPUTS:
+                        out = outputs[n, i, start * channels : (start + together) * channels]
                         for t in range(len(out)):
-                            out[t] += part[t] * f[t]
+                            out[t] = biases[t]
+                    for k in range(kh):
+                        row = i * down + k * dh - ph
+                        for m in range(kw if 0 <= row < height else 0):
+                            first, stop = max(start, spans[m, 1]), min(start + together, columns, spans[m, 2])
+                            if first >= stop:
+                                continue
+                            out, f = outputs[n, i, first * channels : stop * channels], factors[k, m]
+                            part = images[n, row, (first * across + spans[m, 0]) * channels :]
+                            if into == OUTPUTS:
+                                for t in range(len(out)):
+                                    out[t] += part[t] * f[t]
+                            elif into == IMAGES:
+                                for t in range(len(out)):
+                                    part[t] += out[t] * f[t]
+                            else:
+                                for t in range(len(out)):
+                                    f[t] += out[t] * part[t]
+                for k in range(kh if into == FACTORS and (across > 1 or i == outputs.shape[1] - 1) else 0):
+                    for m in range(kw):
+                        for start in range(0, together * channels, channels):
+                            part, total = factors[k, m, start : start + channels], sums[k, m]
+                            for c in range(channels):
+                                total[c] += part[c]
+                                part[c] = 0
+
+    return write
 
 
-@loops.compiled
-def write_images(
-    g: Array,
-    factors: Array,
-    channels: int,
-    spans: Array,
-    down: int,
-    across: int,
-    ph: int,
-    dh: int,
-    d: Array,
-) -> None:
-    """The transpose: write to d (N, H, W C) what the gradients g (N, H', W' C) of windows give the images."""
-    (kh, kw, size), height, columns = factors.shape, d.shape[1], g.shape[2] // channels
-    together = size // channels
-    for n in range(len(g)):
-        of_image = d[n].reshape(-1)
-        for t in range(len(of_image)):
-            of_image[t] = 0
-        for i in range(g.shape[1]):
-            for start in range(0, columns, together):
-                for k in range(kh):
-                    row = i * down + k * dh - ph
-                    for m in range(kw if 0 <= row < height else 0):
-                        first, stop = max(start, spans[m, 1]), min(start + together, columns, spans[m, 2])
-                        if first >= stop:
-                            continue
-                        part, f = g[n, i, first * channels : stop * channels], factors[k, m]
-                        out = d[n, row, (first * across + spans[m, 0]) * channels :]
-                        for t in range(len(part)):
-                            out[t] += part[t] * f[t]
-
-
-@loops.compiled
-def add_products(
-    g: Array,
-    x: Array,
-    spans: Array,
-    down: int,
-    across: int,
-    ph: int,
-    dh: int,
-    chains: Array,
-    sums: Array,
-) -> None:
-    """Add to ``sums`` (kh, kw, C) the gradient of w: rows of g (N, H', W' C) times what their taps see.
-
-    ``chains``, zeros of the shape of the factors, are of an image, or of a row.
-    """
-    (kh, kw, channels), height, columns = sums.shape, x.shape[1], g.shape[2] // sums.shape[2]
-    together = chains.shape[2] // channels
-    for n in range(len(x)):
-        for i in range(g.shape[1]):
-            for start in range(0, columns, together):
-                for k in range(kh):
-                    row = i * down + k * dh - ph
-                    for m in range(kw if 0 <= row < height else 0):
-                        first, stop = max(start, spans[m, 1]), min(start + together, columns, spans[m, 2])
-                        if first >= stop:
-                            continue
-                        part, total = g[n, i, first * channels : stop * channels], chains[k, m]
-                        pixels = x[n, row, (first * across + spans[m, 0]) * channels :]
-                        for t in range(len(part)):
-                            total[t] += part[t] * pixels[t]
-            for k in range(kh if across > 1 or i == g.shape[1] - 1 else 0):
-                for m in range(kw):
-                    for start in range(0, together * channels, channels):
-                        part, total = chains[k, m, start : start + channels], sums[k, m]
-                        for c in range(channels):
-                            total[c] += part[c]
-                            part[c] = 0
+write_outputs, write_images, write_factors = map(sums_of_products, (OUTPUTS, IMAGES, FACTORS))

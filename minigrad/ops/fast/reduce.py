@@ -10,8 +10,7 @@ import numpy as np
 from ...device import Array, array_module
 from ...faster import form_of
 from ...pullback import OpResult
-from ...tensor import Axis
-from ..axes import axes_of, spreader
+from ..axes import Axis, axes_of, spreader
 from ..reduce import is_extremum, prod, products_of_others
 
 

@@ -11,8 +11,7 @@ from ... import loops
 from ...device import Array
 from ...faster import form_of
 from ...pullback import OpResult
-from ...tensor import Axis
-from ..axes import axes_of, spreader
+from ..axes import Axis, axes_of, spreader
 from ..softmax import log_softmax, logsumexp, softmax
 from .exponential import exp
 

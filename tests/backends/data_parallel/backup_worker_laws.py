@@ -50,7 +50,7 @@ def training(sizes, make, module=backup_workers, backups=1, build: type = Plain,
 
         for done, batch in enumerate(batches_of(sizes)):
             if done in drains:
-                backend.drain(model)
+                backend.state.drain(model)
             optimizer.zero_grad()
             losses.append(backend.step(model, batch, loss))
             gradients.append({k: g.copy() for k, g in backend.full_gradients(model).items() if g is not None})

@@ -113,7 +113,7 @@ def built(
 def state_of(model: nn.Module, optimizer: Any) -> dict[str, np.ndarray]:
     """The optimizer's state by key and the parameter's name."""
     keys = {key for state in optimizer.state for key in state}
-    values = {key: Strategy().optimizer_values(model, optimizer, key) for key in keys}
+    values = {key: Strategy().state.optimizer_values(model, optimizer, key) for key in keys}
     return {f"{k} {n}": v for k, of_key in values.items() for n, v in of_key.items() if v is not None}
 
 
@@ -243,7 +243,7 @@ def relay(teams: list[tuple[int, ...]], net: Any, optimizer: str) -> Any:
             backend.count_steps_from(steps[0])
             model.load_state_dict(arrays)
             method = OPTIMIZERS[optimizer](model.parameters())
-            Strategy().set_optimizer_values(model, method, values)
+            Strategy().state.set_optimizer_values(model, method, values)
             for name, rng in generators_of(model).items():
                 rng.state = before[team[comm.rank]][name]
             out = []
@@ -254,7 +254,7 @@ def relay(teams: list[tuple[int, ...]], net: Any, optimizer: str) -> Any:
             keys = {key for state in method.state for key in state}
             return (
                 model.state_dict(),
-                {key: Strategy().optimizer_values(model, method, key) for key in keys},
+                {key: Strategy().state.optimizer_values(model, method, key) for key in keys},
                 {name: rng.state for name, rng in generators_of(model).items()},
                 out,
             )

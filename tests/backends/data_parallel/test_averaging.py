@@ -4,6 +4,7 @@ every rank and for any shares.
 
 import math
 from copy import deepcopy
+from functools import partial
 
 import hypothesis.strategies as st
 import numpy as np
@@ -145,12 +146,12 @@ class CountsAgain(LocalSGD):
 
 
 class AveragesBeforeTheUpdate(LocalSGD):
-    def update(self, model, optimizer, square_norms=None):
+    def update(self, model, optimizer):
         if self.updates + 1 == self.period:
             self.combine(model)
-            optimizer.step(total=self.total_squares(model, optimizer))
+            optimizer.step(total=partial(self.state.total_squares, model, optimizer))
         else:
-            super().update(model, optimizer, square_norms)
+            super().update(model, optimizer)
 
 
 class ForgetsTheLastUpdates(LocalSGD):

@@ -195,12 +195,12 @@ def test_where_the_rank_that_writes_the_report_dies_the_next_one_writes_it():
         backend.place(Plain(np.random.default_rng(0)))
 
         def write():
-            if backend.writes_report:
+            if backend.declaration.writes_report(backend):
                 if comm.rank == 0:
                     raise Killed
                 written.append(comm.rank)
 
-        backend.report(write)
+        backend.declaration.report(backend, write)
 
     run_mortal_ranks(3, work, {})
     assert written == [1]

@@ -147,12 +147,12 @@ class UsesItsOwnNorms(DataParallel):
         self.own = own
         return loss
 
-    def update(self, model, optimizer, square_norms=None):
+    def update(self, model, optimizer):
         pairs = zip(model.parameters(), self.own, strict=True)
         parts = [Part(n, p.data, g) for n, (p, g) in enumerate(pairs)]
         rates = optimizer.rates(optimizer.squares(parts))
         optimizer.rates = lambda squares: rates
-        super().update(model, optimizer, square_norms)
+        super().update(model, optimizer)
 
 
 @pytest.mark.parametrize(("bug", "name"), [(ClipsBeforeTheSum, "sgd, clipped"), (UsesItsOwnNorms, "lars")])

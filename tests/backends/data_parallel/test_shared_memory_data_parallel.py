@@ -222,9 +222,9 @@ class SumsBeforeAllHaveFinished(SharedMemoryDataParallel):
 
 
 class GoesOnBeforeAllHaveUpdated(SharedMemoryDataParallel):
-    def update(self, model, optimizer, square_norms=None):
+    def update(self, model, optimizer):
         memory, self.memory = self.memory, without_meeting(self.memory)
-        super().update(model, optimizer, square_norms)
+        super().update(model, optimizer)
         self.memory = memory
 
 
@@ -279,7 +279,7 @@ class OwnWeights(SharedMemoryDataParallel):
 class NormsOfItsShare(SharedMemoryDataParallel):
     """Clips by the norm of its own share."""
 
-    def update(self, model, optimizer, square_norms=None):
+    def update(self, model, optimizer):
         optimizer.step(self.parts(optimizer))
         self.memory.barrier("to update")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks
 from backends.laws import trains_like_serial
-from backends.model_parallel.model_parallel import ModelParallel
+from backends.model_parallel.model_parallel import ModelParallel, SplitLayers
 from backends.model_parallel.plan import choose, default_plan, numbers, read_plan, show
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
@@ -390,29 +390,37 @@ class KeepsItsOwnStart(ModelParallel):
         return placed
 
 
-class CountsWholeParametersOften(ModelParallel):
+class CountsWholeParametersOften(SplitLayers):
     """The norm that clipping needs counts what every rank holds once for each rank."""
 
     def global_square_norms(self, model, squares):
-        self.rank, rank = 0, self.rank
+        self.backend.rank, rank = 0, self.backend.rank
         result = super().global_square_norms(model, squares)
-        self.rank = rank
+        self.backend.rank = rank
         return result
 
 
-class KnowsOnlyItsOwnNorm(ModelParallel):
+class KnowsOnlyItsOwnNorm(SplitLayers):
     def global_square_norms(self, model, squares):
         return squares
 
 
-class ForgetsTheOrderOfParts(ModelParallel):
+class ForgetsTheOrderOfParts(SplitLayers):
     def unshard_values(self, model, values):
         result = super().unshard_values(model, values)
         return {n: v if v is None else np.roll(v, n == "0.weight", axis=0) for n, v in result.items()}
 
 
+def with_state(state_class):
+    return type(state_class.__name__, (ModelParallel,), {"state_class": state_class})
+
+
 @pytest.mark.parametrize(
-    "bug", [KeepsItsOwnStart, CountsWholeParametersOften, KnowsOnlyItsOwnNorm, ForgetsTheOrderOfParts]
+    "bug",
+    [
+        KeepsItsOwnStart,
+        *map(with_state, (CountsWholeParametersOften, KnowsOnlyItsOwnNorm, ForgetsTheOrderOfParts)),
+    ],
 )
 def test_the_law_catches(bug):
     plan = {"0": "column", "1.0": "row", "3.wide": "column"}

@@ -299,8 +299,8 @@ def watched(pipeline: Any = Pipeline, channels_last: bool = False) -> Any:
                 assert not np.shares_memory(x, y), "two that were received share memory"
             return super().finish(model, loss)
 
-        def update(self, model, optimizer, square_norms=None):
-            super().update(model, optimizer, square_norms)
+        def update(self, model, optimizer):
+            super().update(model, optimizer)
             for x in (*(x for x, _ in self.comm.received), *self.comm.sent):
                 if (array_module(x) is not np or x.flags.writeable) and x.flags.owndata:
                     x[...] = np.nan

@@ -123,7 +123,7 @@ def follows(strategy, comm, versions, run, build, batches, make, *, rates=None, 
                 with evaluation_mode(model, serial):
                     same(model(batch.x).data, serial(batch.x).data, f"what is evaluated {where}")
         if t + 1 == last < len(batches):
-            backend.drain(model)
+            backend.state.drain(model)
             for name, w in model.named_parameters().items():
                 same(w.data, run.weights[last][name], f"{name} {where}, drained,")
     backend.finalize(model)

@@ -2,6 +2,8 @@
 each thing that is wrong in a pipeline without a flush.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -42,12 +44,12 @@ class OneBuffer(AsynchronousEngine):
 
 
 class UpdatesDuringWarmUp(AsynchronousPipeline):
-    def update(self, model, optimizer, square_norms=None):
+    def update(self, model, optimizer):
         if self.ready is None:
             for parameter in model.parameters():
                 parameter.grad = np.zeros_like(parameter.data)
-            optimizer.step(total=self.total_squares(model, optimizer))
-        super().update(model, optimizer, square_norms)
+            optimizer.step(total=partial(self.state.total_squares, model, optimizer))
+        super().update(model, optimizer)
 
 
 ASIDE = "        behind = self.rank if self.rule.vertical else 0\n"

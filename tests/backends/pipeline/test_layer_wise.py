@@ -13,6 +13,7 @@ from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.laws import trains_like_serial
 from backends.pipeline.layer_wise import LayerWise
+from backends.placement import LayersOfRanks
 from minigrad import nn, ops
 from minigrad.work import Work
 from tests.backends.pipeline.layer_wise_nets import OPTIMIZERS, batches_of, build
@@ -190,8 +191,8 @@ def test_ranks_with_different_bounds_are_told():
 
 
 class KnowsItsOwnNorm(LayerWise):
-    def global_square_norms(self, model, squares):
-        return squares
+    def update(self, model, optimizer):
+        optimizer.step(total=lambda squares: squares)
 
 
 class KeepsItsOwnLoss(LayerWise):
@@ -207,6 +208,15 @@ class SendsTheLossOfRankZero(LayerWise):
         return loss
 
 
+class StateWithoutTheLast(LayersOfRanks):
+    def unshard_values(self, model, values):
+        return dict(list(super().unshard_values(model, values).items())[:-1])
+
+
+class ForgetsTheLastArray(LayerWise):
+    state_class = StateWithoutTheLast
+
+
 def broken(name, *change):
     """LayerWise out of a source in which one line is wrong."""
     module = mutant("backends.pipeline.layer_wise", change)
@@ -218,11 +228,7 @@ BUGS = [
     KeepsItsOwnLoss,
     SendsTheLossOfRankZero,
     broken("keeps its own start", "        broadcast_model(self.comm, model)\n", ""),
-    broken(
-        "forgets the last array",
-        "return all_gather_named(self.comm, values)",
-        "return dict(list(all_gather_named(self.comm, values).items())[:-1])",
-    ),
+    ForgetsTheLastArray,
     broken("halves what comes", "source=comm.rank - 1)", "source=comm.rank - 1) * 0.5"),
     broken(
         "every rank starts from the batch",

@@ -46,7 +46,7 @@ def training(
             backend.step(model, batch, loss)
             backend.update(model, optimizer)
             if step in drains:
-                backend.drain(model)
+                backend.state.drain(model)
         backend.finalize(model)
         applied = None if backend.server is None else backend.server.applied
         return Run(model.state_dict(), backend.staleness_counts, backend.lost, applied, backend)

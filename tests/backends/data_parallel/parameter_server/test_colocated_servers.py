@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 
 from backends.comm import run_ranks
-from backends.data_parallel.parameter_server.parameter_server import ParameterServer, colocate_servers
+from backends.data_parallel.parameter_server import ParameterServer
 from backends.data_parallel.parameter_server.server import PUSH
+from backends.grid import colocate_servers
 from tests.backends.data_parallel.parameter_server.served_training import cluster, training
 from tests.backends.data_parallel.trained_apart import OPTIMIZERS, close
 from tests.bugs.mutant import mutant
@@ -48,7 +49,7 @@ def test_counts_workers_first(workers, data):
     ],
 )
 def test_another_count_is_caught(change):
-    broken = mutant("backends.data_parallel.parameter_server.parameter_server", change)
+    broken = mutant("backends.grid", change)
     with pytest.raises(AssertionError):
         for workers, servers in ((2, 1), (3, 1), (3, 2), (3, 3)):
             counts_workers_first(broken.colocate_servers, workers, servers)

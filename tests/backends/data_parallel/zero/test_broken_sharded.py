@@ -63,9 +63,9 @@ class NotWrittenBack(Sharded):
 class OldOnRankOne(Sharded):
     """One rank keeps the weights it had: invisible to a test that looks at rank 0."""
 
-    def update(self, model, optimizer, square_norms=None):
+    def update(self, model, optimizer):
         before = [unit.unsharded.copy() for unit in self.flats]
-        super().update(model, optimizer, square_norms)
+        super().update(model, optimizer)
         for unit, whole in zip(self.flats, before, strict=True):
             if self.rank == 1:
                 own = unit.shard.copy()
@@ -76,20 +76,20 @@ class OldOnRankOne(Sharded):
 class LocalNorms(Sharded):
     """Each rank clips by the norm of its own part."""
 
-    def update(self, model, optimizer, square_norms=None):
+    def update(self, model, optimizer):
         step = optimizer.step
         optimizer.step = lambda parts=None, total=None: step(parts)  # pyright: ignore
-        super().update(model, optimizer, square_norms)
+        super().update(model, optimizer)
         optimizer.step = step
 
 
 class PrefetchedOld(Sharded):
     """Uses weights that were fetched before the update."""
 
-    def update(self, model, optimizer, square_norms=None):
+    def update(self, model, optimizer):
         for unit in self.flats:
             unit.start_all_gather()
-        super().update(model, optimizer, square_norms)
+        super().update(model, optimizer)
 
 
 BUGS = [
@@ -115,10 +115,10 @@ def test_the_law_catches(bug, settings):
 
 
 class MissingAllGather(Sharded):
-    def update(self, model, optimizer, square_norms=None):
+    def update(self, model, optimizer):
         if self.rank == 1:
             self.flats = []
-        super().update(model, optimizer, square_norms)
+        super().update(model, optimizer)
 
 
 def test_a_missing_all_gather_is_a_deadlock():
