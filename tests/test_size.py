@@ -12,7 +12,7 @@ from tests.reading import CHAINS, ROOT, SUBJECTS, chain, lines, reading
 
 PACKAGES = {
     "minigrad": 14_920,
-    "backends": 23_624,
+    "backends": 23_725,
     "lessons/minigrad_course": 9_681,
     "benchmarks": 4_000,
     "tests": 70_500,  # each file of laws names what it proves, and shares by a file of laws
