@@ -112,7 +112,7 @@ def main(root: Path = ROOT) -> None:
     for subject, names in SUBJECTS.items():
         if file := next((root / name for name in names if (root / name).exists()), None):
             files = reading(file, root)
-            shown = ", ".join(one.relative_to(root / "backends").as_posix() for one in files)
+            shown = ", ".join(one.relative_to(root).as_posix() for one in files)
             print(f"| {subject} | {len(files)}: {shown} | {lines(files)} |")
     print("\n| part of backends/ | imports |\n|---|---|")
     for part, others in floors(root).items():

@@ -15,7 +15,7 @@ PACKAGES = {
     "backends": 25_205,
     "lessons/minigrad_course": 8_100,
     "benchmarks": 4_000,
-    "tests": 70_500,  # every file of laws names what it proves, and imports what it shares from a file of laws
+    "tests": 70_500,  # each file of laws names what it proves, and imports what it shares from another
 }
 """The most lines of Python in each package."""
 
