@@ -1,4 +1,4 @@
-"""Laws of backends/storm/storm.py, picture.py, event.py, backends/cli/storm_view.py and
+"""Laws of backends/storm/storm.py, picture.py, backends/cli/storm_view.py and
 backends/cli/commands/storm.py: the table of ``minigrad storm``, its picture, its statuses, and
 the report of a storm that fails.
 """
