@@ -15,7 +15,7 @@ PACKAGES = {
     "backends": 23_725,
     "lessons/minigrad_course": 9_681,
     "benchmarks": 4_000,
-    "tests": 70_500,  # each file of laws names what it proves, and shares by a file of laws
+    "tests": 70_500,  # each file of laws names what it proves, and imports what it shares from another
 }
 """The most lines of Python in each package."""
 

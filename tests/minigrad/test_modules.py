@@ -1,4 +1,6 @@
-"""Laws of minigrad/module.py and named_parameters.py: names, state and conversion of modules."""
+"""Laws of minigrad/module.py, named_parameters.py, minigrad/nn/linear.py and initial_weights.py: names,
+state and conversion of modules.
+"""
 
 import hypothesis.strategies as st
 import numpy as np

@@ -1,5 +1,6 @@
-"""Laws of backends/checkpoint/training_state.py, minigrad/own_state.py and placed_state.py: a training
-goes on from a checkpoint as if it had not stopped, in the layout that wrote it or another.
+"""Laws of backends/checkpoint/training_state.py, backends/data_parallel/sharded_optimizer.py,
+minigrad/own_state.py and placed_state.py: a training goes on from a checkpoint as if it had not stopped,
+in the layout that wrote it or another.
 """
 
 from functools import partial

@@ -1,5 +1,5 @@
-"""Laws of backends/data_parallel/shared_memory.py and sharded_optimizer.py: one copy of the weights,
-updated by all ranks, trains the same, to the last bit.
+"""Laws of backends/data_parallel/shared_memory.py: one copy of the weights, updated by all ranks,
+trains the same, to the last bit.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
-"""Laws of minigrad/nn/conv.py, pool.py, activation.py and linear.py: a Sequential applies its layers as
-they are written, whatever they are; a net may pool before its ReLU.
+"""Laws of minigrad/module.py, minigrad/nn/conv.py, pool.py and activation.py: a Sequential applies its
+layers as they are written, whatever they are; a net may pool before its ReLU.
 """
 
 from contextlib import nullcontext

@@ -1,5 +1,6 @@
-"""Laws of minigrad/ops/softmax.py, loss.py, reduce.py and elementwise.py: of large offsets, long tails,
-infinities, NaN and ties nothing is lost that the dtype can hold.
+"""Laws of minigrad/ops/softmax.py, loss.py, reduce.py, elementwise.py, minigrad/ops/fast/exponential.py,
+loss.py, normal_distribution.py and reduce.py: of large offsets, long tails, infinities, NaN and ties
+nothing is lost that the dtype can hold.
 """
 
 from functools import partial

@@ -1,6 +1,5 @@
-"""Laws of minigrad/ops/elementwise.py, activation.py, normal_distribution.py, shape.py,
-reduce.py, softmax.py, loss.py, linear.py and dropout.py: what the ops compute, against formulas
-written out, NumPy, or a loop.
+"""Laws of minigrad/ops/elementwise.py, activation.py, shape.py, reduce.py, softmax.py, loss.py, linear.py
+and dropout.py: what the ops compute, against formulas written out, NumPy, or a loop.
 """
 
 import math

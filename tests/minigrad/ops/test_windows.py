@@ -1,6 +1,7 @@
 """Laws of minigrad/ops/geometry.py, pool.py, pool1d.py, adaptive_pool.py, conv.py, conv1d.py,
-conv_transpose.py, conv_transpose1d.py and interpolate.py: pools, adaptive pools, transposed convolutions,
-padding "same" and interpolation are their definitions.
+conv_transpose.py, conv_transpose1d.py, interpolate.py, minigrad/ops/fast/adaptive_pool.py and
+interpolate.py: pools, adaptive pools, transposed convolutions, padding "same" and
+interpolation are their definitions.
 """
 
 from contextlib import nullcontext

@@ -1,5 +1,6 @@
-"""Laws of lessons/minigrad_course/storm/storm.py, picture.py, event.py, view.py and command.py: the table of
-``minigrad storm``, its picture, its statuses, and the report of a storm that fails.
+"""Laws of backends/storm/storm.py, picture.py, backends/cli/storm_view.py and
+backends/cli/commands/storm.py: the table of ``minigrad storm``, its picture, its statuses, and
+the report of a storm that fails.
 """
 
 import pytest

@@ -1,6 +1,5 @@
-"""Laws of backends/data_parallel/zero/sharded.py, flat_parameter.py and
-backends/data_parallel/sharded_optimizer.py: whatever is sharded, training is serial training, by every
-gradient and weight, on every rank.
+"""Laws of backends/data_parallel/zero/sharded.py and flat_parameter.py: whatever is sharded, training is
+serial training, by every gradient and weight, on every rank.
 """
 
 import numpy as np
