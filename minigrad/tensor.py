@@ -22,6 +22,11 @@ def reflected(op: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
     return lambda self, other: op(other, self)
 
 
+def ordered(comparison: Callable[[Any, Any], Any]) -> Callable[[Tensor, Any], Tensor]:
+    """The operator that compares a tensor with its right operand, element by element."""
+    return lambda self, other: self.compared(other, comparison)
+
+
 class Tensor(TensorBase):
     """An array (``data``) and, when it was computed under a tape, its place on it (``tape``, ``index``).
 
@@ -115,18 +120,7 @@ class Tensor(TensorBase):
         except TypeError:
             return NotImplemented
 
-    def __lt__(self, other: Any) -> Tensor:
-        return self.compared(other, operator.lt)
-
-    def __le__(self, other: Any) -> Tensor:
-        return self.compared(other, operator.le)
-
-    def __gt__(self, other: Any) -> Tensor:
-        return self.compared(other, operator.gt)
-
-    def __ge__(self, other: Any) -> Tensor:
-        return self.compared(other, operator.ge)
-
+    __lt__, __le__, __gt__, __ge__ = map(ordered, (operator.lt, operator.le, operator.gt, operator.ge))
     __add__, __sub__, __mul__, __truediv__ = ops.add, ops.subtract, ops.multiply, ops.divide
     __pow__, __matmul__, __neg__, __abs__ = ops.power, ops.matmul, ops.negative, ops.abs
     __radd__, __rsub__, __rmul__ = reflected(ops.add), reflected(ops.subtract), reflected(ops.multiply)

@@ -11,18 +11,18 @@ import pytest
 from tests.reading import CHAINS, ROOT, SUBJECTS, chain, lines, reading
 
 PACKAGES = {
-    "minigrad": 14_920,
-    "backends": 23_725,
-    "lessons/minigrad_course": 9_681,
+    "minigrad": 14_800,
+    "backends": 25_205,
+    "lessons/minigrad_course": 8_100,
     "benchmarks": 4_000,
-    "tests": 70_500,  # each file of laws names what it proves, and imports what it shares from another
+    "tests": 69_040,
 }
 """The most lines of Python in each package."""
 
 READINGS = {
     "conv2d": 320,
     "max_pool2d": 300,
-    "batch_norm": 235,
+    "batch_norm": 236,
     "softmax": 125,
     "layer_norm": 90,
     "naive data parallelism": 65,
