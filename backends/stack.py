@@ -15,7 +15,6 @@ from typing import Any
 from minigrad.data import Batch
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.own_state import values_inside
 from minigrad.placed_state import PlacedState, Values
 from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
@@ -57,7 +56,8 @@ class StackState(PlacedState):
 
     def set_own_values(self, values: dict[str, Any]) -> None:
         for i, state in enumerate(self.states):
-            state.set_own_values(values_inside(str(i), values))
+            own = {name: v for name, v in values.items() if name.startswith(f"{i} ")}
+            state.set_own_values({name.removeprefix(f"{i} "): v for name, v in own.items()})
 
     def drain(self, model: Module) -> None:
         for state in self.states:

@@ -14,7 +14,6 @@ import numpy as np
 from .device import Array, array_module, on_gpu, to_host
 from .module import Module
 from .optim import Optimizer
-from .own_state import set_values_of, values_of
 from .tensor import Parameter
 
 Values = dict[str, Any]
@@ -72,11 +71,11 @@ class PlacedState:
 
     def own_values(self) -> dict[str, Any]:
         """The attributes that the strategy names in ``own_state``, by name."""
-        return values_of(self.backend, self.backend.own_state)
+        return {name: vars(self.backend)[name] for name in self.backend.own_state}
 
     def set_own_values(self, values: dict[str, Any]) -> None:
         """Go on from what ``own_values`` gave."""
-        set_values_of(self.backend, self.backend.own_state, values)
+        vars(self.backend).update({name: values[name] for name in self.backend.own_state})
 
     @contextmanager
     def accumulate(self, model: Module) -> Iterator[None]:

@@ -148,7 +148,7 @@ def test_the_scales_catch(bug):
 
 class Counting(GatheredWeights):
     def __init__(self, backend):
-        super().__init__(bucket_bytes=1, overlap=backend.overlap)
+        super().__init__(overlap=backend.overlap)
         self.backend = backend
 
     def unshard(self, flats, *, in_step=True):

@@ -16,6 +16,7 @@ from minigrad.device import Array, array_module
 from minigrad.lookup import choices, lookup
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.placed_state import PlacedState
 from minigrad.strategy import Strategy
 from minigrad.traits import Traits
 
@@ -33,6 +34,21 @@ GROUP = "minigrad.compressors"  # the entry points that declare compressors, our
 def compressor_names() -> list[str]:
     """The names that ``find_compressor`` takes; nothing is imported for them."""
     return choices({}, GROUP)
+
+
+class CompressedState(PlacedState):
+    """The state of a training whose ranks have residuals and a compressor."""
+
+    backend: Compressed
+
+    def own_values(self) -> dict[str, Any]:
+        own = self.backend.compressor.own_values()
+        return super().own_values() | {f"compressor {name}": value for name, value in own.items()}
+
+    def set_own_values(self, values: dict[str, Any]) -> None:
+        super().set_own_values(values)
+        names = self.backend.compressor.own_state
+        self.backend.compressor.set_own_values({name: values[f"compressor {name}"] for name in names})
 
 
 class CompressedDeclaration(AllreduceChoice):
@@ -60,7 +76,7 @@ class Compressed(DataParallel):
     holds ``error`` (e) of every rank, and what the compressor must remember.
     """
 
-    own_state = ("error", "compressor")
+    state_class, own_state = CompressedState, ("error",)
     traits = Traits(same_layout_only=True, outermost_only=True)
     declaration = CompressedDeclaration(
         {
