@@ -15,7 +15,7 @@ from .declaration import Declaration
 from .mean_check import MeanCheck
 from .module import Module
 from .optim import Optimizer
-from .placed_state import PlacedState, Values
+from .placed_state import PlacedState
 from .work import ForwardBackward, Loss, Work, forward_backward_pass
 
 if TYPE_CHECKING:
@@ -146,18 +146,6 @@ class Strategy(Backend):
         if self.model is not None:  # a strategy with a ``step`` of its own need not hold one
             self.check_model(model)
         optimizer.step(total=partial(self.state.total_squares, model, optimizer))
-
-    def full_parameters(self, model: Module) -> Values:
-        """The serial run's parameters, by name; all ranks call."""
-        return self.state.full_parameters(model)
-
-    def full_state(self, model: Module) -> Values:
-        """The serial run's running statistics and the like, by name; all ranks call."""
-        return self.state.full_state(model)
-
-    def full_gradients(self, model: Module) -> Values:
-        """The serial run's gradients, by name, None where the loss does not reach; all ranks call."""
-        return self.state.full_gradients(model)
 
     def finalize(self, model: Module) -> None:
         """Called once, after the last update: afterwards the model is the one that was trained."""

@@ -130,7 +130,7 @@ class StateForAll(Sharded):
     """Every rank updates everything: right, and as large as before."""
 
     def update(self, model, optimizer):
-        for p, g in zip(model.parameters(), self.full_gradients(model).values(), strict=True):
+        for p, g in zip(model.parameters(), self.state.full_gradients(model).values(), strict=True):
             p.grad = g
         optimizer.step(total=partial(self.state.total_squares, model, optimizer))
         optimizer.zero_grad()
