@@ -15,7 +15,7 @@ from typing import Any
 from minigrad.data import Batch
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.placed_state import PlacedState, Values
+from minigrad.placed_state import PlacedState
 from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
 from minigrad.traits import Traits
@@ -30,18 +30,6 @@ class StackState(PlacedState):
     @property
     def states(self) -> Sequence[PlacedState]:
         return [member.state for member in self.backend.members]
-
-    def parameter_values(self, model: Module) -> Values:
-        return self.states[0].parameter_values(model)
-
-    def gradient_values(self, model: Module) -> Values:
-        return self.states[0].gradient_values(model)
-
-    def optimizer_values(self, model: Module, optimizer: Optimizer, key: str) -> Values:
-        return self.states[0].optimizer_values(model, optimizer, key)
-
-    def set_optimizer_values(self, model: Module, optimizer: Optimizer, values: dict[str, Values]) -> None:
-        self.states[0].set_optimizer_values(model, optimizer, values)
 
     @contextmanager
     def accumulate(self, model: Module) -> Iterator[None]:

@@ -55,9 +55,8 @@ class CompressedDeclaration(AllreduceChoice):
     """Options that are not the strategy's are the compressor's settings."""
 
     def check_options(self, ranks: int, options: Mapping[str, Any]) -> None:
-        own = settings_of(Compressed)
-        settings = {name: value for name, value in options.items() if name not in (*own, *self.flags)}
-        settings |= {"density": options["density"]} if "density" in options else {}
+        own = {*settings_of(Compressed), *self.flags} - {"density"}
+        settings = {name: value for name, value in options.items() if name not in own}
         find_compressor(options.get("compress", COMPRESSOR), settings)
 
     def settings(self, backend: Compressed) -> dict[str, Any]:

@@ -27,20 +27,15 @@ class GatheredWeights:
         self.flats: list[ShardedParameter] = []
         self.last_step: list[ShardedParameter] = []
         self.this_step: list[ShardedParameter] = []
-        self.wrapped: list[tuple[Module, str, GatherOnUse]] = []
+        self.wrapped: list[tuple[Module, str, GatherOnUse]] = []  # parent, name, wrapper
 
     def place(self, model: Module, comm: Communicator, start: Start) -> Module:
-        """Make the flat parameters, ``flats``; the model, whose layers gather them."""
+        """Make the flat parameters, and put a GatherOnUse around every module that holds some itself.
+
+        Returns the model, wrapped if it holds parameters itself.
+        """
         groups = enumerate(group_by_owner(model))
         self.flats = [ShardedParameter(group, comm, start, number) for number, group in groups]
-        model, self.wrapped = self.wrap_layers(model)
-        return model
-
-    def wrap_layers(self, model: Module) -> tuple[Module, list[tuple[Module, str, GatherOnUse]]]:
-        """Replace every module that holds parameters itself by a GatherOnUse around it.
-
-        Returns the model, wrapped if it holds parameters itself, and each (parent, name, wrapper).
-        """
         flat_of: dict[Tensor, ShardedParameter] = {p: flat for flat in self.flats for p in flat.parameters}
         needs: dict[Module, list[ShardedParameter]] = {}
         for _, owner, attribute in model.named_arrays():
@@ -55,7 +50,8 @@ class GatheredWeights:
             parent.replace(name, wrapper)
         if model in wrappers:  # in no place but the caller's
             places.append((wrappers[model], "layer", wrappers[model]))
-        return wrappers.get(model, model), places
+        self.wrapped = places
+        return wrappers.get(model, model)
 
     def unshard(self, flats: list[ShardedParameter], *, in_step: bool = True) -> None:
         """Gather flat parameters for a layer."""
