@@ -110,17 +110,17 @@ def differences_from_serial(
             worst[name] = max(absolute, before[0]), max(relative, before[1])
 
     def compare_models() -> None:
-        compare(serial.full_parameters(reference), backend.full_parameters(model))
-        compare(serial.full_state(reference), backend.full_state(model))
+        compare(serial.state.full_parameters(reference), backend.state.full_parameters(model))
+        compare(serial.state.full_state(reference), backend.state.full_state(model))
 
-    compare(serial.full_parameters(reference), backend.full_parameters(model))
+    compare(serial.state.full_parameters(reference), backend.state.full_parameters(model))
     for step, batch in enumerate(batches):
         for (run, trained, method), values in zip(runs, losses, strict=True):
             if step % zero_every == 0:
                 method.zero_grad()
             values.append(run.step(trained, batch, loss_fn))
-        gradients = backend.full_gradients(model)
-        compare(serial.full_gradients(reference), gradients)
+        gradients = backend.state.full_gradients(model)
+        compare(serial.state.full_gradients(reference), gradients)
         compare({"loss": np.array(losses[0])}, {"loss": np.array(losses[1])})
         for name, parameter in reference.named_parameters().items():
             if (gradient := gradients.get(name)) is not None and gradient.shape == parameter.shape:
@@ -136,8 +136,8 @@ def differences_from_serial(
     by_rank = np.array(gather(comm, np.array(list(worst.values()))))
     if comm.rank != 0:
         return []
-    shapes = {name: value.shape for name, value in serial.full_parameters(reference).items()}
-    shapes |= {name: value.shape for name, value in serial.full_state(reference).items()}
+    shapes = {name: value.shape for name, value in serial.state.full_parameters(reference).items()}
+    shapes |= {name: value.shape for name, value in serial.state.full_state(reference).items()}
     return [
         Difference(
             name, shapes.get(name, ()), float(r[:, 0].max()), float(r[:, 1].max()), int(r[:, 1].argmax())

@@ -42,7 +42,7 @@ def refuse_placed(model: Module, *kinds: type[Module]) -> None:
     if any(isinstance(module, kinds) for module in model.modules()):
         raise ValueError(
             "the model was placed before, and this rank holds only its part of it; build the model anew, and "
-            "load backend.full_parameters(model) | backend.full_state(model) to go on"
+            "load backend.state.full_parameters(model) | backend.state.full_state(model) to go on"
         )
 
 

@@ -60,7 +60,8 @@ def find_strategy(name: str, options: Mapping[str, Any] | None = None, axis: str
     strategy = load_strategy(name, axis)
     if not options:
         return strategy
-    readers = {option: flag for option, flag in flags_of(strategy).items() if flag.read is not None}
+    flags = class_of(strategy).declaration.flags
+    readers = {option: flag for option, flag in flags.items() if flag.read is not None}
     read = {
         option: Parameter(option, Parameter.KEYWORD_ONLY, annotation=flag.type)
         for option, flag in readers.items()
@@ -79,11 +80,6 @@ def class_of(strategy: MakeStrategy) -> type[Strategy]:
     return Strategy
 
 
-def flags_of(strategy: MakeStrategy) -> Mapping[str, Flag]:
-    """The flags that a strategy declares."""
-    return class_of(strategy).declaration.flags
-
-
 def declared_flags() -> dict[str, dict[str, Flag]]:
     """The flags of the data and the pipe axis: by the flag's name, the strategies that declare it.
 
@@ -93,7 +89,8 @@ def declared_flags() -> dict[str, dict[str, Flag]]:
     for axis in ("data", "pipe"):
         for strategy in strategy_names(axis):
             with suppress(RuntimeError):
-                for name, flag in flags_of(load_strategy(strategy, axis)).items():
+                made = class_of(load_strategy(strategy, axis))
+                for name, flag in made.declaration.flags.items():
                     flags.setdefault(name, {})[strategy] = flag
     return flags
 

@@ -15,8 +15,7 @@ from typing import Any
 from minigrad.data import Batch
 from minigrad.module import Module
 from minigrad.optim import Optimizer
-from minigrad.own_state import values_inside
-from minigrad.placed_state import PlacedState, Values
+from minigrad.placed_state import PlacedState
 from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
 from minigrad.traits import Traits
@@ -32,18 +31,6 @@ class StackState(PlacedState):
     def states(self) -> Sequence[PlacedState]:
         return [member.state for member in self.backend.members]
 
-    def parameter_values(self, model: Module) -> Values:
-        return self.states[0].parameter_values(model)
-
-    def gradient_values(self, model: Module) -> Values:
-        return self.states[0].gradient_values(model)
-
-    def optimizer_values(self, model: Module, optimizer: Optimizer, key: str) -> Values:
-        return self.states[0].optimizer_values(model, optimizer, key)
-
-    def set_optimizer_values(self, model: Module, optimizer: Optimizer, values: dict[str, Values]) -> None:
-        self.states[0].set_optimizer_values(model, optimizer, values)
-
     @contextmanager
     def accumulate(self, model: Module) -> Iterator[None]:
         """Set aside the earlier gradients of every member."""
@@ -57,7 +44,8 @@ class StackState(PlacedState):
 
     def set_own_values(self, values: dict[str, Any]) -> None:
         for i, state in enumerate(self.states):
-            state.set_own_values(values_inside(str(i), values))
+            own = {name: v for name, v in values.items() if name.startswith(f"{i} ")}
+            state.set_own_values({name.removeprefix(f"{i} "): v for name, v in own.items()})
 
     def drain(self, model: Module) -> None:
         for state in self.states:

@@ -100,7 +100,7 @@ def train_loss(rule: str, data: Batch, stages: int, rate: float, epochs: int, se
             batch_size=batch,
             seed=seed,
         )
-        return backend.full_parameters(model)
+        return backend.state.full_parameters(model)
 
     model = mlp(stages, seed)
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):

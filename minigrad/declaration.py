@@ -27,13 +27,12 @@ class Flag:
 class Declaration:
     """What a strategy declares for a command line. Every method has a default that declares nothing.
 
-    ``chooses`` has the attributes that the strategy itself sets when the model is placed, by the names that
-    they have in metrics.json. A strategy that declares more names an object of a subclass, whose methods take
-    the strategy on this rank, ``backend``.
+    ``chooses`` has the attributes that the strategy itself sets when the model is placed, by their names in
+    metrics.json. A subclass declares more; its methods take the strategy on this rank, ``backend``.
     """
 
-    def __init__(self, flags: Mapping[str, Flag] | None = None, *, chooses: Mapping[str, str] | None = None):
-        self.flags, self.chooses = flags or {}, chooses or {}
+    def __init__(self, flags: Mapping[str, Flag] = {}, *, chooses: Mapping[str, str] = {}):
+        self.flags, self.chooses = flags, chooses
 
     def check_options(self, ranks: int, options: Mapping[str, Any]) -> None:
         """Raise ValueError where ``ranks`` ranks cannot train with these options; no rank has started yet."""

@@ -37,7 +37,7 @@ class MeanCheck:
         return partial(self.checked, loss_fn) if must_check else loss_fn
 
     def checked(self, loss_fn: Loss, out: Tensor, y: Any) -> Tensor:
-        """The loss of these samples; raises ValueError, the first time, where it is no mean over samples."""
+        """The loss of these samples, which is checked the first time."""
         loss = loss_fn(out, y)
         if not self.done and isinstance(out, Tensor) and out.ndim and len(out) == len(y) > 1:
             self.check(loss_fn, out.data.astype(np.float64), y)

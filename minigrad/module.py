@@ -174,8 +174,8 @@ class Module:
         """
         if not all(module.is_whole for module in self.modules()):
             raise RuntimeError(
-                "this rank holds only a part of the model; take backend.full_parameters(model) | "
-                "backend.full_state(model) on every rank, the state of the whole model, or wait for "
+                "this rank holds only a part of the model; take backend.state.full_parameters(model) | "
+                "backend.state.full_state(model) on every rank, the state of the whole model, or wait for "
                 "backend.finalize(model) where that makes the model whole (sharded weights)"
             )
         values = ((name, getattr(owner, attribute)) for name, owner, attribute in self.named_arrays())

@@ -6,7 +6,7 @@ Lecture section: gradient compression. Lesson: 10_gradient_compression, by ``com
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,43 +17,19 @@ from .module import Module
 class OwnState:
     """Names in ``own_state`` the attributes that change from step to step and that nothing else tells.
 
-    They are arrays, numbers, lists of either, None, or again of this class.
+    They are arrays, numbers, lists of either, or None.
     """
 
     own_state: ClassVar[tuple[str, ...]] = ()
 
     def own_values(self) -> dict[str, Any]:
         """These attributes by name."""
-        return values_of(self, self.own_state)
+        return {name: vars(self)[name] for name in self.own_state}
 
     def set_own_values(self, values: dict[str, Any]) -> None:
         """Go on from what ``own_values`` gave."""
-        set_values_of(self, self.own_state, values)
-
-
-def values_of(owner: Any, names: Iterable[str]) -> dict[str, Any]:
-    """The owner's attributes of these names; for an OwnState "name inner" are its own values."""
-    values: dict[str, Any] = {}
-    for name in names:
-        value = vars(owner)[name]
-        inner = value.own_values() if isinstance(value, OwnState) else None
-        values |= {name: value} if inner is None else {f"{name} {n}": v for n, v in inner.items()}
-    return values
-
-
-def set_values_of(owner: Any, names: Iterable[str], values: dict[str, Any]) -> None:
-    """Replace these attributes by what ``values_of`` gave."""
-    for name in names:
-        value = vars(owner)[name]
-        if isinstance(value, OwnState):
-            value.set_own_values(values_inside(name, values))
-        else:
-            vars(owner)[name] = values[name]
-
-
-def values_inside(name: str, values: dict[str, Any]) -> dict[str, Any]:
-    """The values that are called "name inner", by what follows ``name``."""
-    return {n.removeprefix(f"{name} "): v for n, v in values.items() if n.startswith(f"{name} ")}
+        for name in self.own_state:
+            vars(self)[name] = values[name]
 
 
 def serial_modules(model: Module, prefix: str = "") -> Iterator[tuple[str, Module]]:

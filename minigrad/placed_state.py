@@ -14,7 +14,6 @@ import numpy as np
 from .device import Array, array_module, on_gpu, to_host
 from .module import Module
 from .optim import Optimizer
-from .own_state import set_values_of, values_of
 from .tensor import Parameter
 
 Values = dict[str, Any]
@@ -24,14 +23,11 @@ class PlacedState:
     """The state of the model that ``backend`` placed; by default every rank holds all of it.
 
     Values are arrays by the names that they have in a serial run. A strategy whose ranks hold parts names a
-    subclass, its ``state_class``. In a Stack what is whole in one strategy may be a part in those inside it,
-    so the ``full_`` methods go through all of them.
+    subclass, its ``state_class``; in a Stack the ``full_`` methods go through those of all strategies.
     """
 
     def __init__(self, backend: Any):
         self.backend = backend
-
-    # What strategies override
 
     def parameter_values(self, model: Module) -> Values:
         """The parameters of this rank's ``model``; all ranks call."""
@@ -72,18 +68,15 @@ class PlacedState:
 
     def own_values(self) -> dict[str, Any]:
         """The attributes that the strategy names in ``own_state``, by name."""
-        return values_of(self.backend, self.backend.own_state)
+        return {name: vars(self.backend)[name] for name in self.backend.own_state}
 
     def set_own_values(self, values: dict[str, Any]) -> None:
         """Go on from what ``own_values`` gave."""
-        set_values_of(self.backend, self.backend.own_state, values)
+        vars(self.backend).update({name: values[name] for name in self.backend.own_state})
 
     @contextmanager
     def accumulate(self, model: Module) -> Iterator[None]:
-        """Add the gradients of a ``with`` block to those of earlier steps, which the block does not see.
-
-        So a strategy sums over ranks what a step computes, and nothing twice.
-        """
+        """Add the gradients of a ``with`` block to those of earlier steps, which the block does not see."""
         earlier: dict[Parameter, Array] = {}
         for parameter in model.parameters():
             if parameter.grad is not None:
@@ -97,15 +90,13 @@ class PlacedState:
     def drain(self, model: Module) -> None:
         """Called between two steps, before a checkpoint: afterwards no message is on its way.
 
-        Then this rank's part of a serial run's state and ``own_state`` are all that it holds, and training
-        can go on from them, here or in other objects. All ranks call.
+        Then training can go on from this rank's part of a serial run's state and ``own_state``.
+        All ranks call.
         """
-
-    # The serial run's state
 
     def full_parameters(self, model: Module) -> dict[str, np.ndarray]:
         """The serial run's parameters, by name; all ranks call."""
-        return self.unshard(model, self.parameter_values(model))
+        return self.unshard(model, self.states[0].parameter_values(model))
 
     def full_state(self, model: Module) -> dict[str, np.ndarray]:
         """The serial run's other arrays, by name: running statistics and the like; all ranks call."""
@@ -115,16 +106,16 @@ class PlacedState:
 
     def full_gradients(self, model: Module) -> dict[str, np.ndarray | None]:
         """The serial run's gradients, by name, None where the loss does not reach; all ranks call."""
-        return self.unshard(model, self.gradient_values(model))
+        return self.unshard(model, self.states[0].gradient_values(model))
 
     def full_optimizer_state(self, model: Module, optimizer: Optimizer, key: str) -> Values:
         """The serial run's ``key`` of the optimizer's state, as ``optimizer_values``; all ranks call."""
-        return self.unshard(model, self.optimizer_values(model, optimizer, key))
+        return self.unshard(model, self.states[0].optimizer_values(model, optimizer, key))
 
     def load_optimizer_state(self, model: Module, optimizer: Optimizer, whole: dict[str, Values]) -> None:
         """Give this rank's optimizer its part of a serial run's state, by key and name; sends nothing."""
         parts = {key: self.shard(model, values) for key, values in whole.items()}
-        self.set_optimizer_values(model, optimizer, parts)
+        self.states[0].set_optimizer_values(model, optimizer, parts)
 
     def total_squares(self, model: Module, optimizer: Optimizer, squares: np.ndarray) -> np.ndarray:
         """The serial run's sums of squares from this rank's, a row for each of the optimizer's parameters.
@@ -145,7 +136,7 @@ class PlacedState:
 
     @property
     def states(self) -> Sequence[PlacedState]:
-        """This one and, in a Stack, those of the strategies inside this one."""
+        """This one and, in a Stack, those of the strategies inside this one; the first one's values count."""
         return [self, *(inner.state for inner in self.backend.inner)]
 
     def unshard(self, model: Module, values: Values) -> Values:

@@ -15,7 +15,7 @@ from .declaration import Declaration
 from .mean_check import MeanCheck
 from .module import Module
 from .optim import Optimizer
-from .placed_state import PlacedState, Values
+from .placed_state import PlacedState
 from .work import ForwardBackward, Loss, Work, forward_backward_pass
 
 if TYPE_CHECKING:
@@ -27,9 +27,8 @@ class Strategy(Backend):
 
     These are its ``traits``, its ``declaration`` for the command line, and the ``state_class`` of what its
     ranks hold; ``own_state`` names attributes that change from step to step and that nothing else tells.
-    ``finalize`` is called after the last update, ``close`` at the end. Steps are counted, and random masks go
-    by the ``step_number``, so ranks take all steps together, or leave them out together. A ``place`` that a
-    strategy writes ends with ``return self.hold(model)``.
+    Steps are counted, and random masks go by the ``step_number``, so ranks take all steps together, or leave
+    them out together. A ``place`` that a strategy writes ends with ``return self.hold(model)``.
     """
 
     declaration: ClassVar[Declaration] = Declaration()
@@ -91,10 +90,7 @@ class Strategy(Backend):
         return True
 
     def check_batch(self, batch: Batch) -> None:
-        """Raise ValueError, on all ranks, where those that share a batch were given different ones.
-
-        Called once, in the second step: one step alone sends what its strategy must send, and no more.
-        """
+        """Raise ValueError, on all ranks, where those that share a batch were given different ones."""
 
     def loss_weight(self, mine: Batch, batch: Batch) -> float:
         """The factor of the mean loss over this rank's part in the loss of the whole batch."""
@@ -122,7 +118,7 @@ class Strategy(Backend):
         if not self.begin_step(model):
             return 0.0
         self.steps_of_model += 1
-        if self.steps_of_model == 2:
+        if self.steps_of_model == 2:  # one step alone sends what its strategy must send, and no more
             self.check_batch(batch)
         with self.state.accumulate(model):
             return super().step(model, batch, loss_fn, inner)
@@ -147,27 +143,15 @@ class Strategy(Backend):
             self.check_model(model)
         optimizer.step(total=partial(self.state.total_squares, model, optimizer))
 
-    def full_parameters(self, model: Module) -> Values:
-        """The serial run's parameters, by name; all ranks call."""
-        return self.state.full_parameters(model)
-
-    def full_state(self, model: Module) -> Values:
-        """The serial run's running statistics and the like, by name; all ranks call."""
-        return self.state.full_state(model)
-
-    def full_gradients(self, model: Module) -> Values:
-        """The serial run's gradients, by name, None where the loss does not reach; all ranks call."""
-        return self.state.full_gradients(model)
-
     def finalize(self, model: Module) -> None:
         """Called once, after the last update: afterwards the model is the one that was trained."""
 
     def close(self) -> None:
         """Give back the memory, threads and communicators that are this backend's; all ranks call together.
 
-        The model stays as it is, with arrays of its own; to train on, ``place`` it again. ``with backend:``
-        calls it at its end, unless an exception is on its way, since then the other ranks may never come.
-        What a rank only drops is given back when the ranks next make more of the same communicator.
+        The model keeps arrays of its own; to train on, ``place`` it again. ``with backend:`` calls it at its
+        end, unless an exception is on its way: then the other ranks may never come. What a rank only drops is
+        given back when the ranks next make more of the same communicator.
         """
         self.release()
 

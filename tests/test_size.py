@@ -11,11 +11,11 @@ import pytest
 from tests.reading import CHAINS, ROOT, SUBJECTS, chain, lines, reading
 
 PACKAGES = {
-    "minigrad": 14_800,
-    "backends": 25_205,
+    "minigrad": 14_855,
+    "backends": 25_235,
     "lessons/minigrad_course": 8_100,
     "benchmarks": 4_000,
-    "tests": 69_040,
+    "tests": 69_100,
 }
 """The most lines of Python in each package."""
 
@@ -32,13 +32,13 @@ READINGS = {
     "naive spatial convolution": 65,
     "naive pipeline": 65,
     "naive checkpoint": 210,
-    "data parallelism": 360,
+    "data parallelism": 350,
     "bucketed": 700,
-    "sharded (ZeRO)": 1_080,
-    "parameter server": 1_030,
+    "sharded (ZeRO)": 1_035,
+    "parameter server": 1_020,
     "compression": 815,
     "split linear layer": 280,
-    "pipeline engine": 405,
+    "pipeline engine": 400,
     "whole pipeline": 1_635,
 }
 """The most lines of the files that a reader of each subject opens (``python -m tests.reading``)."""

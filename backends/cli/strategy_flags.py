@@ -11,7 +11,7 @@ import typer
 
 from minigrad.declaration import Flag
 
-from ..registry import declared_flags, flags_of, load_strategy, strategy_names
+from ..registry import class_of, declared_flags, load_strategy, strategy_names
 
 METAVARS = {bool: "", int: "N", str: "NAME"}  # what --help calls the value, by the type of the default
 
@@ -89,8 +89,9 @@ def options_by_axis(
 
     Raises ValueError for a flag that neither declares, and for an option that is set twice.
     """
-    ours = flags_of(load_strategy(strategy))
-    theirs = flags_of(load_strategy(schedule, "pipe")) if schedule in strategy_names("pipe") else {}
+    ours = class_of(load_strategy(strategy)).declaration.flags
+    pipe = schedule in strategy_names("pipe")
+    theirs = class_of(load_strategy(schedule, "pipe")).declaration.flags if pipe else {}
     options, inner = dict(option), {}
     for name, value in flags.items():
         flag = f"--{name.replace('_', '-')}"

@@ -288,7 +288,7 @@ class Training:
         """The serial run's model with the trained arrays; all ranks call."""
         if backend.size == 1:
             return model
-        arrays = backend.full_parameters(model) | backend.full_state(model)
+        arrays = backend.state.full_parameters(model) | backend.state.full_state(model)
         whole = find_net(self.net).build(np.random.default_rng(self.seed)).to(dtype=self.dtype)
         for first, *others in whole.tied_parameters():
             arrays |= dict.fromkeys(others, arrays[first])

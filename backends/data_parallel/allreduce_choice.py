@@ -19,8 +19,8 @@ from ..comm.communicator import Communicator
 class AllreduceChoice(Declaration):
     """The declaration of a strategy that has an ``allreduce`` over ``comm``, and perhaps more ``flags``."""
 
-    def __init__(self, flags: Mapping[str, Flag] | None = None):
-        super().__init__({"allreduce": ALLREDUCE, **(flags or {})})
+    def __init__(self, flags: Mapping[str, Flag] = {}):
+        super().__init__({"allreduce": ALLREDUCE, **flags})
 
     def chosen(self, backend: Any) -> dict[str, Any]:
         return backend.allreduce.chosen() if is_automatic(backend) else {}

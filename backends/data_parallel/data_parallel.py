@@ -22,10 +22,7 @@ from .synchronous import SynchronousDataParallel
 
 
 class DataParallel(SynchronousDataParallel):
-    """Synchronous data parallelism over ``comm``; trains like ``Serial`` for any shares, even empty ones.
-
-    The other settings are those of ``SynchronousDataParallel``.
-    """
+    """Synchronous data parallelism over ``comm``; trains like ``Serial`` for any shares, even empty ones."""
 
     declaration = AllreduceChoice()
 

@@ -6,7 +6,7 @@ Lecture section: data lifetimes. Lesson: 06_data_parallel, by ``sharded_state.py
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,12 +18,8 @@ from minigrad.tensor import Parameter
 
 from ..placement import all_gather_named
 
-
-class Elements(NamedTuple):
-    """The elements ``within`` a flattened parameter."""
-
-    parameter: Parameter
-    within: slice
+Elements = tuple[Parameter, slice]
+"""A parameter, and which of its elements, flattened."""
 
 
 class ShardedOptimizer(PlacedState):
@@ -36,7 +32,7 @@ class ShardedOptimizer(PlacedState):
     def trained_by(self, optimizer: Optimizer, rank: int) -> list[Elements]:
         """Those of them that the optimizer trains."""
         trained = set(optimizer.parameters)
-        return [elements for elements in self.owned_by(rank) if elements.parameter in trained]
+        return [(parameter, within) for parameter, within in self.owned_by(rank) if parameter in trained]
 
     def optimizer_values(self, model: Module, optimizer: Optimizer, key: str) -> Values:
         """From the parts of all ranks: a broadcast of each."""

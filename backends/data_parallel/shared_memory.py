@@ -48,7 +48,7 @@ class SharedMemoryState(ShardedOptimizer):
     def owned_by(self, rank: int) -> Iterator[Elements]:
         flat = FlatLayout(self.backend.summary.parameters)
         for n, within in self.backend.block_elements(flat, rank):
-            yield Elements(flat.parameters[n], within)
+            yield flat.parameters[n], within
 
     def gradient_values(self, model: Module) -> Values:
         gradients = zip(self.backend.summary.parameters, *self.backend.gradients, strict=True)

@@ -1,7 +1,6 @@
 """The engine carries out one rank's instructions: it receives micro-batches, computes and sends the results.
 
-Lecture section: pipelining. Lesson: 13_pipeline. The last stage weights each micro-batch's loss by its share
-of the batch, so the gradients of the micro-batches are only added up.
+Lecture section: pipelining. Lesson: 13_pipeline. The last stage weights losses, so gradients only add up.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def error(weight, samples, ranks=3):
     def gradients(backend):
         placed = backend.place(model())
         backend.step(placed, batch, ops.cross_entropy)
-        return np.concatenate([g.ravel() for g in backend.full_gradients(placed).values()])
+        return np.concatenate([g.ravel() for g in backend.state.full_gradients(placed).values()])
 
     serial = gradients(Serial())
     return abs(run_ranks(ranks, lambda comm: gradients(Weighed(comm)))[0] - serial).max()

@@ -93,7 +93,7 @@ for g in results:
 #
 # ## 2. Without the weights the gradient is wrong, and the accuracy does not show it
 # `DataParallel` does the same for any model: `place` gives every rank the model of rank 0, `step` runs a
-# share of the batch forward and backward and adds up the gradients, `full_gradients` returns them. Without
+# share of the batch forward and backward and adds up the gradients, `backend.state` has them. Without
 # the weights, the gradient is wrong for each batch whose size is not a multiple of the number of ranks, such
 # as the *last* batch of an epoch. It still points roughly downhill. So the accuracy rises, and the mistake
 # is not found.
@@ -118,7 +118,7 @@ def gradient(strategy, n, ranks):
         backend = strategy(comm)
         model = backend.place(mlp(np.random.default_rng(0)).to(dtype=np.float64))
         backend.step(model, batch, ops.cross_entropy)
-        return np.concatenate([g.ravel() for g in backend.full_gradients(model).values()])
+        return np.concatenate([g.ravel() for g in backend.state.full_gradients(model).values()])
 
     return run_ranks(ranks, work)[-1]
 
@@ -208,7 +208,7 @@ def normalized_gradient(batch_norm, ranks, n=31):
         backend = DataParallel(comm, batch_norm=batch_norm)
         model = backend.place(normalized(np.random.default_rng(0)).to(dtype=np.float64))
         backend.step(model, batch, ops.cross_entropy)
-        return np.concatenate([g.ravel() for g in backend.full_gradients(model).values()])
+        return np.concatenate([g.ravel() for g in backend.state.full_gradients(model).values()])
 
     return run_ranks(ranks, work)[-1]
 
@@ -303,10 +303,10 @@ def clipped_update(comm, strategy):
     backend, model = strategy(comm), double()
     model = backend.place(model)
     optimizer = optim.SGD(model.parameters(), lr=1.0).clipped(LIMIT)
-    before = weights(backend.full_parameters(model))
+    before = weights(backend.state.full_parameters(model))
     backend.step(model, thirty, ops.cross_entropy)
     backend.update(model, optimizer)
-    return before - weights(backend.full_parameters(model))
+    return before - weights(backend.state.full_parameters(model))
 
 
 def clipped_before_the_sum(comm):

@@ -42,7 +42,7 @@ def messages_in_a_step(strategy, model, batch, ranks=3):
             return ops.cross_entropy(out, y)
 
         backend.step(placed, batch, loss_fn)
-        gradients = np.concatenate([g.ravel() for g in backend.full_gradients(placed).values()])
+        gradients = np.concatenate([g.ravel() for g in backend.state.full_gradients(placed).values()])
         return traced.record.ledger.sent().messages - before, max(samples), gradients
 
     return run_ranks(ranks, work)[-1]
@@ -61,7 +61,7 @@ def one_step(strategy, network, *, layers, width, seconds, ranks=4):
         start = comm.time()
         backend.step(model, batch, ops.mse)
         stop = comm.time()
-        gradients = np.concatenate([g.ravel() for g in backend.full_gradients(model).values()])
+        gradients = np.concatenate([g.ravel() for g in backend.state.full_gradients(model).values()])
         return gather_trace(comm, traced), start, stop - start, gradients
 
     results = VirtualCluster(ranks, network).run(work)

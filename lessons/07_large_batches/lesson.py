@@ -66,7 +66,9 @@ def gradients(backend):
     for batch in minibatches(some, 100, seed=0, epoch=0):
         optimizer.zero_grad()
         backend.step(model, batch, ops.cross_entropy)
-        gradients_of_steps.append(np.concatenate([g.ravel() for g in backend.full_gradients(model).values()]))
+        gradients_of_steps.append(
+            np.concatenate([g.ravel() for g in backend.state.full_gradients(model).values()])
+        )
         backend.update(model, optimizer)
     return np.array(gradients_of_steps)
 

@@ -105,7 +105,7 @@ def errors(start, steps=2):
             for parameter in model.parameters():
                 parameter.grad = None
             backend.step(model, batch, ops.cross_entropy)
-            path.append(np.concatenate([g.ravel() for g in backend.full_gradients(model).values()]))
+            path.append(np.concatenate([g.ravel() for g in backend.state.full_gradients(model).values()]))
             for parameter in model.parameters():
                 parameter.data -= 0.5 * parameter.grad
         return np.array(path)

@@ -185,7 +185,7 @@ def owners(comm):
     model = backend.place(perceptron(6, 8, 5))
     for parameter in model.parameters():
         parameter.data[...] = comm.rank
-    return sum(p.size for p in model.parameters()), backend.full_parameters(model)
+    return sum(p.size for p in model.parameters()), backend.state.full_parameters(model)
 
 
 results = run_ranks(3, owners)
@@ -276,7 +276,7 @@ def errors_by_step(strategy, steps=6, lr=0.5):
             for parameter in model.parameters():
                 parameter.grad = None
             backend.step(model, batch, ops.cross_entropy)
-            path.append(np.concatenate([g.ravel() for g in backend.full_gradients(model).values()]))
+            path.append(np.concatenate([g.ravel() for g in backend.state.full_gradients(model).values()]))
             for parameter in model.parameters():
                 parameter.data -= lr * parameter.grad
         return np.array(path)

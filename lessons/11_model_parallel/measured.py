@@ -21,7 +21,7 @@ def largest_error(strategy, build, batch, ranks=3):
     def gradients(backend):
         model = backend.place(build())
         loss = backend.step(model, batch, ops.cross_entropy)
-        return {"loss": np.array(loss)} | backend.full_gradients(model)
+        return {"loss": np.array(loss)} | backend.state.full_gradients(model)
 
     serial = gradients(Serial())
     return max(
@@ -80,7 +80,7 @@ def step_of_layers(ranks, layers, width, samples, seconds):
         start, before = comm.time(), traced.record.ledger.sent().bytes
         backend.step(model, batch, ops.mse)
         stop, nbytes = comm.time(), traced.record.ledger.sent().bytes - before
-        return gather_trace(comm, traced), start, stop, (weights, nbytes, backend.full_gradients(model))
+        return gather_trace(comm, traced), start, stop, (weights, nbytes, backend.state.full_gradients(model))
 
     results = VirtualCluster(ranks, Link(20e-6, 1.25e9)).run(work)
     trace, start, *_ = results[0]

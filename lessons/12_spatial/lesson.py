@@ -161,7 +161,7 @@ ROWS = dict.fromkeys("0123456", "rows") | {"7": "row"}  # convolutions and pooli
 def gradients(backend):
     model = backend.place(lenet(np.random.default_rng(0)).to(dtype=np.float64))
     loss = backend.step(model, batch, ops.cross_entropy)
-    return {"loss": np.array(loss)} | backend.full_gradients(model)
+    return {"loss": np.array(loss)} | backend.state.full_gradients(model)
 
 
 reference = gradients(Serial())

@@ -122,14 +122,14 @@ def run(schedule, micros, *, ranks=4, chunks=None, latency=0.0, recompute=False,
         backend.engine.memory = []
         comm.compute(START - comm.time())  # all ranks begin at the same moment
         backend.step(model, data, ops.mse)
-        return gather_trace(comm, traced), backend.engine.memory, backend.full_gradients(model)
+        return gather_trace(comm, traced), backend.engine.memory, backend.state.full_gradients(model)
 
     results = VirtualCluster(ranks, Link(latency)).run(step)
     trace = between(results[0][0], START, np.inf)
     serial, backend = network(), Serial()
     backend.step(serial, data, ops.mse)
     for _, _, gradients in results:
-        for name, g in backend.full_gradients(serial).items():
+        for name, g in backend.state.full_gradients(serial).items():
             error, largest = np.abs(gradients[name] - g).max(), np.abs(g).max()
             assert error <= 1e-12 * largest, f"{name}: differs from serial by {error:.1e} of {largest:.1e}"
     plan = happened(as_trace(planned(schedule, micros, ranks, chunks, latency, recompute, seconds, bounds)))

@@ -281,7 +281,7 @@ def trained(backend):
         backend.step(model, Batch(digits.x[:n].astype(np.float64), digits.y[:n]), ops.cross_entropy)
         backend.update(model, optimizer)
     backend.finalize(model)
-    return backend.full_parameters(model)
+    return backend.state.full_parameters(model)
 
 
 one_machine = trained(Serial())

@@ -584,7 +584,7 @@ def trained(comm, folder, resume):
         if not resume and step in (2, 4):
             files.write(step, *gather_state(comm, backend, model, optimizer))
     files.wait()
-    return start, skipped, backend.full_parameters(model)
+    return start, skipped, backend.state.full_parameters(model)
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -632,7 +632,7 @@ def train_on(comm=None):
     model = backend.place(mlp(np.random.default_rng(0)).to(dtype=np.float64))
     optimizer = Adam(model.parameters(), 0.01, eps=1e-3)
     history = fit(model, optimizer, ops.cross_entropy, data, backend=backend, epochs=2, batch_size=10)
-    return history.losses, backend.full_parameters(model), backend.declaration.figures(backend)
+    return history.losses, backend.state.full_parameters(model), backend.declaration.figures(backend)
 
 
 losses, weights, _ = train_on()

@@ -66,7 +66,7 @@ def train_with_failures(steps, interval, lifetimes, folder):
                     stops_at(comm, lifetime)
                     files.write(step + 1, *gather_state(comm, backend, model, optimizer))
                     files.wait()
-            return backend.full_parameters(model)
+            return backend.state.full_parameters(model)
 
         cluster = VirtualCluster(1)
         try:
@@ -154,4 +154,4 @@ def train(comm, memory, losses, *, resumes=False, lost=None):
             losses[step] = loss
         if memory is not None and (step + 1) % SAVES_EVERY == 0:
             memory.save(comm, step + 1, piece_of(comm, backend, model, optimizer))
-    return start, backend.full_parameters(model)
+    return start, backend.state.full_parameters(model)

@@ -272,7 +272,7 @@ def train(strategy: Callable[..., Any], device: str, steps: int = 3, layers: int
             backend.step(model, batch.to(device), ops.cross_entropy)
             backend.update(model, optimizer)
         backend.finalize(model)
-        weights = backend.full_parameters(model)
+        weights = backend.state.full_parameters(model)
         backend.close()
         return weights
 

@@ -56,7 +56,7 @@ def two_models_train_in_turns(make: Make, comm: Communicator, build: Build) -> N
             backend.step(model, Batch(batch.x.astype(np.float64), batch.y), ops.cross_entropy)
             backend.update(model, optimizer)
     for (number, backend, model), (_, serial, alone) in zip(runs[::2], runs[1::2], strict=True):
-        expected, actual = serial.full_parameters(alone), backend.full_parameters(model)
+        expected, actual = serial.state.full_parameters(alone), backend.state.full_parameters(model)
         for name, (_, relative) in distances(expected, actual).items():
             assert relative <= bound_for(np.float64), f"model {number}: {name} is {relative:.1e} off"
 
@@ -104,11 +104,11 @@ def a_saved_model_is_whole(make: Make, comm: Communicator, build: Build) -> None
         backend.step(model, batch_of(step), ops.cross_entropy)
         backend.update(model, optimizer)
     whole = build(5)
-    whole.load_state_dict(backend.full_parameters(model) | backend.full_state(model))
+    whole.load_state_dict(backend.state.full_parameters(model) | backend.state.full_state(model))
     try:
         state = model.state_dict()
     except RuntimeError as error:
-        assert "backend.full_parameters(model) | backend.full_state(model)" in str(error), error
+        assert "backend.state.full_parameters(model) | backend.state.full_state(model)" in str(error), error
         state = whole.state_dict()
     backend.finalize(model)
     assert state.keys() == whole.state_dict().keys(), f"rank {comm.rank} saves {sorted(state)}"

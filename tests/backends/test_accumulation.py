@@ -205,7 +205,7 @@ def test_a_gradient_that_was_there_before_the_first_step_counts_once(name):
             for p in model.parameters():
                 p.grad = np.full_like(p.data, 1.0 if name != "one-node" else 1.0 / comm.size)
             results.append(backend.step(model, batch, ops.cross_entropy))
-            results.append(backend.full_gradients(model))
+            results.append(backend.state.full_gradients(model))
         return results
 
     for _, expected, _, gradients in run_ranks(3, work):

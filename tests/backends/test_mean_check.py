@@ -98,7 +98,7 @@ def test_a_penalty_on_the_weights_counts_once():
             return ops.cross_entropy(out, y) + 0.1 * (model.weight * model.weight).sum()
 
         backend.step(model, batches_of([7], np.float64)[0], loss)
-        return backend.full_gradients(model)
+        return backend.state.full_gradients(model)
 
     expected = gradients(Serial())
     for actual in run_ranks(3, lambda comm: gradients(DataParallel(comm))):
@@ -124,7 +124,7 @@ def test_a_penalty_on_the_whole_model_trains_like_serial(strategy):
             return ops.cross_entropy(out, y) + 0.1 * sum((p * p).sum() for p in model.parameters())
 
         backend.step(model, batches_of([7], np.float64)[0], loss)
-        return backend.full_gradients(model)
+        return backend.state.full_gradients(model)
 
     expected = gradients(Serial())
     (actual,) = run_ranks(1, lambda comm: gradients(strategy(comm)))

@@ -43,10 +43,10 @@ def test_in_eval_mode_a_placed_model_gives_what_one_machine_does_and_changes_not
         model = backend.place(build(comm.rank))
         backend.step(model, batch, ops.cross_entropy)
         backend.finalize(model)
-        state = backend.full_parameters(model) | backend.full_state(model)
+        state = backend.state.full_parameters(model) | backend.state.full_state(model)
         model.eval()
         outputs = [model(Tensor(batch.x)).data for _ in range(2)]
-        later = backend.full_parameters(model) | backend.full_state(model)
+        later = backend.state.full_parameters(model) | backend.state.full_state(model)
         assert all(np.array_equal(later[n], value) for n, value in state.items())
         return outputs, state
 
@@ -73,11 +73,11 @@ def test_statistics_that_are_frozen_stay_where_ranks_train_the_rest(name):
         model.children()["3"].eval()
         model = backend.place(model)
         backend.step(model, batch, ops.cross_entropy)
-        return backend.full_gradients(model), backend.full_state(model)
+        return backend.state.full_gradients(model), backend.state.full_state(model)
 
     for gradients, state in run_ranks(3, work):
-        for n, value in frozen.full_state(reference).items():
+        for n, value in frozen.state.full_state(reference).items():
             np.testing.assert_array_equal(state[n], value)
-        for n, value in frozen.full_gradients(reference).items():
+        for n, value in frozen.state.full_gradients(reference).items():
             assert value is not None and gradients[n] is not None
             np.testing.assert_allclose(gradients[n], value, rtol=0, atol=1e-12)

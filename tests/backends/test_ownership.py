@@ -185,7 +185,7 @@ def test_the_whole_state_of_tied_weights_loads():
         whole = tied(16)
         for p in whole.parameters():
             p.data[...] = 0
-        whole.load_state_dict(backend.full_parameters(model) | backend.full_state(model))
+        whole.load_state_dict(backend.state.full_parameters(model) | backend.state.full_state(model))
         for name, value in tied(16).state_dict().items():
             np.testing.assert_array_equal(whole.state_dict()[name], value, err_msg=name)
 

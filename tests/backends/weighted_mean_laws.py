@@ -43,7 +43,7 @@ def gradients_are_of_the_whole_batch(
             model = backend.place(model_of(comm.rank))
             value = backend.step(model, batch, loss)
             np.testing.assert_allclose(value, expected.item(), rtol=1e-12, err_msg="the loss")
-            gradients = backend.full_gradients(model)
+            gradients = backend.state.full_gradients(model)
             for name, p in alone.named_parameters().items():
                 g = Tensor(p.grad).numpy()
                 difference = np.abs(gradients[name] - g).max()
@@ -61,7 +61,7 @@ def nothing_counts(strategy: MakeStrategy, ranks: int, loss: Callable[[Any, Any]
         backend = strategy(comm)
         model = backend.place(model_of(0))
         assert np.isnan(backend.step(model, batch, loss)), "the loss is a number"
-        for name, g in backend.full_gradients(model).items():
+        for name, g in backend.state.full_gradients(model).items():
             assert g is not None and not g.any(), f"the gradient of {name} is {g}"
 
     run_ranks(ranks, work)

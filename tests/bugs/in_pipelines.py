@@ -151,7 +151,7 @@ BUGS = [
     Bug("a tied weight is updated on one rank only", PIPELINE, "        if present:\n",
         "        if present and comm.rank == 0:\n", tied_weights_train_like_serial, SERIAL),
     Bug("a tied weight counts twice in the norm", PIPELINE, "if name not in counted}",
-        "if rank != self.rank}", tied_weights_train_like_serial, SERIAL),
+        "if rank != self.backend.rank}", tied_weights_train_like_serial, SERIAL),
     Bug("replicas are not summed", PIPELINE, "            sum_gradients(group, parameters)\n",
         "            pass\n", replicas_train_like_serial, SERIAL),
     Bug("every micro-batch announces its gradients", ENGINE,

@@ -195,7 +195,7 @@ def trained(backend: Strategy, case: Case, epochs: int = 5) -> dict[str, Any]:
         for value in vars(module).values()
         if isinstance(value, np.random.Generator)
     ]
-    arrays: dict[str, Any] = {**backend.full_parameters(model), **backend.full_state(model)}
+    arrays: dict[str, Any] = {**backend.state.full_parameters(model), **backend.state.full_state(model)}
     arrays |= {f"gradient {name}": p.grad for name, p in model.named_parameters().items()}
     arrays |= {f"state {i} {key}": v for i, state in enumerate(optimizer.state) for key, v in state.items()}
     arrays = {name: to_host(value) if on_gpu(value) else value for name, value in arrays.items()}

@@ -54,7 +54,7 @@ def trained(backend, dtype):
         method.zero_grad()
         backend.step(model, batch, ops.cross_entropy)
         backend.update(model, method)
-    return np.concatenate([w.reshape(-1) for w in backend.full_parameters(model).values()])
+    return np.concatenate([w.reshape(-1) for w in backend.state.full_parameters(model).values()])
 
 with patch.object(shared_memory, "BLOCK", 50):
     test()

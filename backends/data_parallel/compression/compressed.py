@@ -16,6 +16,7 @@ from minigrad.device import Array, array_module
 from minigrad.lookup import choices, lookup
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.placed_state import PlacedState
 from minigrad.strategy import Strategy
 from minigrad.traits import Traits
 
@@ -35,13 +36,27 @@ def compressor_names() -> list[str]:
     return choices({}, GROUP)
 
 
+class CompressedState(PlacedState):
+    """The state of a training whose ranks have residuals and a compressor."""
+
+    backend: Compressed
+
+    def own_values(self) -> dict[str, Any]:
+        own = self.backend.compressor.own_values()
+        return super().own_values() | {f"compressor {name}": value for name, value in own.items()}
+
+    def set_own_values(self, values: dict[str, Any]) -> None:
+        super().set_own_values(values)
+        names = self.backend.compressor.own_state
+        self.backend.compressor.set_own_values({name: values[f"compressor {name}"] for name in names})
+
+
 class CompressedDeclaration(AllreduceChoice):
     """Options that are not the strategy's are the compressor's settings."""
 
     def check_options(self, ranks: int, options: Mapping[str, Any]) -> None:
-        own = settings_of(Compressed)
-        settings = {name: value for name, value in options.items() if name not in (*own, *self.flags)}
-        settings |= {"density": options["density"]} if "density" in options else {}
+        own = {*settings_of(Compressed), *self.flags} - {"density"}
+        settings = {name: value for name, value in options.items() if name not in own}
         find_compressor(options.get("compress", COMPRESSOR), settings)
 
     def settings(self, backend: Compressed) -> dict[str, Any]:
@@ -60,7 +75,7 @@ class Compressed(DataParallel):
     holds ``error`` (e) of every rank, and what the compressor must remember.
     """
 
-    own_state = ("error", "compressor")
+    state_class, own_state = CompressedState, ("error",)
     traits = Traits(same_layout_only=True, outermost_only=True)
     declaration = CompressedDeclaration(
         {

@@ -29,7 +29,7 @@ class ServersState(ShardedOptimizer):
         """The elements of a server, in the order in which it passes them to its optimizer."""
         layout, number = self.backend.layout, rank - self.backend.workers
         for n, within, _ in layout.segments(number) if number >= 0 else ():
-            yield Elements(layout.parameters[n], within)
+            yield layout.parameters[n], within
 
     def parameter_values(self, model: Module) -> Values:
         """The servers' parameters, by name. Collective."""

@@ -9,13 +9,12 @@ from minigrad.module import Module
 from minigrad.tensor import Parameter, Tensor
 
 from ...comm.communicator import Communicator
-from .flat_parameter import FlatParameter, Start
+from .flat_parameter import Start
 from .gather_on_use import GatherOnUse
 from .sharded_parameter import ShardedParameter
-from .whole_weights import WholeWeights
 
 
-class GatheredWeights(WholeWeights):
+class GatheredWeights:
     """A flat parameter for each module that holds parameters; it is whole only while the module computes.
 
     With ``overlap`` the gathering of the next flat parameter starts while one is in use. The next one is the
@@ -23,25 +22,20 @@ class GatheredWeights(WholeWeights):
     no gathering goes beyond the end of a step, where the weights change.
     """
 
-    gathers_in_forward = True
-
-    def __init__(self, *, bucket_bytes: int, overlap: bool):
-        super().__init__(bucket_bytes=bucket_bytes, overlap=overlap)
+    def __init__(self, *, overlap: bool):
+        self.overlap = overlap
+        self.flats: list[ShardedParameter] = []
         self.last_step: list[ShardedParameter] = []
         self.this_step: list[ShardedParameter] = []
-        self.wrapped: list[tuple[Module, str, GatherOnUse]] = []
+        self.wrapped: list[tuple[Module, str, GatherOnUse]] = []  # parent, name, wrapper
 
-    def place(self, model: Module, parameters: list[Parameter], comm: Communicator, start: Start) -> Module:
+    def place(self, model: Module, comm: Communicator, start: Start) -> Module:
+        """Make the flat parameters, and put a GatherOnUse around every module that holds some itself.
+
+        Returns the model, wrapped if it holds parameters itself.
+        """
         groups = enumerate(group_by_owner(model))
         self.flats = [ShardedParameter(group, comm, start, number) for number, group in groups]
-        model, self.wrapped = self.wrap_layers(model)
-        return model
-
-    def wrap_layers(self, model: Module) -> tuple[Module, list[tuple[Module, str, GatherOnUse]]]:
-        """Replace every module that holds parameters itself by a GatherOnUse around it.
-
-        Returns the model, wrapped if it holds parameters itself, and each (parent, name, wrapper).
-        """
         flat_of: dict[Tensor, ShardedParameter] = {p: flat for flat in self.flats for p in flat.parameters}
         needs: dict[Module, list[ShardedParameter]] = {}
         for _, owner, attribute in model.named_arrays():
@@ -56,7 +50,8 @@ class GatheredWeights(WholeWeights):
             parent.replace(name, wrapper)
         if model in wrappers:  # in no place but the caller's
             places.append((wrappers[model], "layer", wrappers[model]))
-        return wrappers.get(model, model), places
+        self.wrapped = places
+        return wrappers.get(model, model)
 
     def unshard(self, flats: list[ShardedParameter], *, in_step: bool = True) -> None:
         """Gather flat parameters for a layer."""
@@ -75,10 +70,6 @@ class GatheredWeights(WholeWeights):
         elif i + 1 < len(self.last_step):
             self.last_step[i + 1].start_all_gather()
 
-    def complete(self, flat: FlatParameter, waiting: list[FlatParameter]) -> list[FlatParameter]:
-        """``flat`` where it is complete: all ranks call the same modules, so all complete the same one."""
-        return [] if flat.missing else [flat]
-
     def end_step(self) -> None:
         """Drop gathered weights that were not used: the update changes them."""
         for flat in self.flats:
@@ -93,6 +84,7 @@ class GatheredWeights(WholeWeights):
         self.wrapped = []
         for flat in self.flats:
             flat.unshard_for_good()
+        self.flats, self.last_step, self.this_step = [], [], []
 
 
 def group_by_owner(model: Module) -> list[list[Parameter]]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from minigrad.device import Array
@@ -30,15 +31,12 @@ from minigrad.work import ForwardBackward, Work, forward_backward_pass
 from ...comm.background import Background
 from ...comm.collectives import allreduce
 from ...comm.communicator import Communicator
+from ..flat import buckets
 from ..synchronous import SynchronousDataParallel
 from .flat_parameter import FlatParameter, nan_like
 from .gather_on_use import GatherOnUse
 from .gathered_weights import GatheredWeights
 from .sharded_state import ShardedState
-from .whole_weights import WholeWeights
-
-STAGES: dict[int, type[WholeWeights]] = {1: WholeWeights, 2: WholeWeights, 3: GatheredWeights}
-"""The weights that a rank holds between steps, by stage."""
 
 
 class Sharded(SynchronousDataParallel):
@@ -71,12 +69,12 @@ class Sharded(SynchronousDataParallel):
         batch_norm: str = "ranks",
     ):
         super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)
-        if stage not in STAGES:
+        if stage not in (1, 2, 3):
             raise ValueError(f"stage must be 1 (optimizer state), 2 (gradients) or 3 (weights), got {stage}")
         self.stage, self.overlap = stage, overlap
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
-        self.weights = STAGES[stage](bucket_bytes=bucket_bytes, overlap=overlap)
-        if self.weights.gathers_in_forward:
+        self.weights = GatheredWeights(overlap=overlap) if stage == 3 else None
+        if stage == 3:
             self.traits = replace(self.traits, communicates_in_forward=True)
         self.background: Background | None = None
         self.flats: list[FlatParameter] = []
@@ -94,8 +92,12 @@ class Sharded(SynchronousDataParallel):
                 "backend.close(), which make it whole, before it is placed again"
             )
         model = super().place(model)
-        model = self.weights.place(model, self.summary.parameters, self.comm, self.start)
-        self.flats = list(self.weights.flats)
+        if self.weights is None:
+            groups = buckets(self.summary.parameters, self.bucket_bytes)
+            self.flats = [FlatParameter(group, self.comm, self.start) for group in groups]
+        else:
+            model = self.weights.place(model, self.comm, self.start)
+            self.flats = list(self.weights.flats)
         self.flat_of = {p: flat for flat in self.flats for p in flat.parameters}
         self.waiting = list(self.flats)
         return self.hold(model)
@@ -127,7 +129,8 @@ class Sharded(SynchronousDataParallel):
                 "reduced already; to add up gradients use micro_batches, or stage=1"
             )
         flat.missing.remove(parameter)
-        for complete in self.weights.complete(flat, self.waiting):
+        in_order = [flat] if self.stage == 3 else self.waiting  # there all ranks call the same modules
+        for complete in list(takewhile(lambda one: not one.missing, in_order)):
             self.waiting.remove(complete)
             complete.start_reduce_scatter()
 
@@ -138,7 +141,8 @@ class Sharded(SynchronousDataParallel):
         reached = {p for flat in self.flats for p in flat.reached}
         total = self.sum(self.summary.pack(loss, reached))
         self.waiting = list(self.flats)
-        self.weights.end_step()
+        if self.weights is not None:
+            self.weights.end_step()
         for flat in self.flats:
             flat.wait_reduce_scatter()
         loss, flags = self.summary.unpack(total)
@@ -174,7 +178,8 @@ class Sharded(SynchronousDataParallel):
 
     def finalize(self, model: Module | None = None) -> None:
         """Make the weights whole for good, and end the background."""
-        self.weights.finalize()
+        if self.weights is not None:
+            self.weights.finalize()
         if self.background is not None:
             self.background.close()
             self.background = None
@@ -184,10 +189,9 @@ class Sharded(SynchronousDataParallel):
         self.finalize()
         super().close()
         self.flats, self.flat_of, self.waiting = [], {}, []
-        self.weights = type(self.weights)(bucket_bytes=self.bucket_bytes, overlap=self.overlap)
 
     def refusal(self, inner: Strategy) -> str | None:
-        if self.weights.gathers_in_forward and inner.traits.splits_layers:
+        if self.stage == 3 and inner.traits.splits_layers:
             return (
                 f"{type(self).__name__} gathers weights when modules are called, and split layers compute "
                 "without a call; let every rank keep its weights (of the sharded stages, 1 or 2)"

@@ -29,7 +29,7 @@ class ShardedState(ShardedOptimizer):
     def owned_by(self, rank: int) -> Iterator[Elements]:
         for flat in self.backend.flats:
             for n, within, _ in flat.layout.segments(rank):
-                yield Elements(flat.parameters[n], within)
+                yield flat.parameters[n], within
 
     def parameter_values(self, model: Module) -> Values:
         whole = {}

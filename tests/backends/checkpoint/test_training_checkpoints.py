@@ -60,7 +60,7 @@ def program(folder, strategy, epochs, seed, *, every=2, kill=None):
 
             options = {"backend": backend, "epochs": epochs, "batch_size": 4, "start": history}
             fit(model, optimizer, cross_entropy, DATA, **options, on_step=on_step, on_epoch=on_epoch)
-        whole = backend.full_parameters(model) | backend.full_state(model)
+        whole = backend.state.full_parameters(model) | backend.state.full_state(model)
         state = {name: a.tobytes() for name, a in whole.items()}
         backend.close()
         return history.losses, ended, optimizer.lr, state

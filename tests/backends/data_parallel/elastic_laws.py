@@ -278,7 +278,7 @@ def gradients_add_up(strategy: Any, faults: Faults) -> None:
         backend.begin_training(model, method, History())
         for batch in batches()[:3]:
             backend.step(model, batch, ops.cross_entropy)
-        totals[comm.rank] = {n: g for n, g in backend.full_gradients(model).items() if g is not None}
+        totals[comm.rank] = {n: g for n, g in backend.state.full_gradients(model).items() if g is not None}
 
     run_mortal_ranks(faults.ranks, work, faults.deaths, seed=faults.seed)
     serial, model = Serial(), built(Plain)

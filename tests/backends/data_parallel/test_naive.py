@@ -77,7 +77,7 @@ def test_gradients_of_several_steps_add_up(ranks):
         model = backend.place(plain(np.random.default_rng(0)).to(dtype=np.float64))
         for batch in batches_of([7, 4]):
             backend.step(model, batch, ops.cross_entropy)
-        return backend.full_gradients(model)
+        return backend.state.full_gradients(model)
 
     alone = gradients(Serial())
     for of_rank in run_ranks(ranks, lambda comm: gradients(NaiveDataParallel(comm))):

@@ -96,7 +96,7 @@ def trained_weights(backend, comm, sizes, optimizer, dtype=np.float64):
         method.zero_grad()
         losses.append(backend.step(model, batch, ops.cross_entropy))
         backend.update(model, method)
-    return backend.full_parameters(model), losses
+    return backend.state.full_parameters(model), losses
 
 
 @pytest.mark.usefixtures("blocks")

@@ -44,8 +44,8 @@ def passes_like_serial(
             y = model(leaf)
         tape.backward(y, np.random.default_rng(seed).normal(size=y.shape))
         backend.finish(model, 0.0)
-        values: dict[str, Any] = {"output": y.numpy(), **backend.full_state(model)}
-        gradients: dict[str, Any] = {"input gradient": leaf.grad, **backend.full_gradients(model)}
+        values: dict[str, Any] = {"output": y.numpy(), **backend.state.full_state(model)}
+        gradients: dict[str, Any] = {"input gradient": leaf.grad, **backend.state.full_gradients(model)}
         results.append((values, gradients))
     wrong = [pair for pairs in zip(*results, strict=True) for pair in distances(*pairs).items()]
     text = ", ".join(f"{name} by {relative:.2e}" for name, (_, relative) in wrong if not relative <= bound)

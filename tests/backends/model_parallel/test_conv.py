@@ -156,7 +156,7 @@ def test_running_statistics_come_back_whole():
         backend = ModelParallel(comm, PAIR)
         model = backend.place(network((2, 5, 4), ("batch norm", "batch norm"))())
         own = {name: getattr(owner, attribute).shape for name, owner, attribute in model.named_arrays()}
-        return own["1.running_mean"], {name: v.shape for name, v in backend.full_state(model).items()}
+        return own["1.running_mean"], {name: v.shape for name, v in backend.state.full_state(model).items()}
 
     parts, wholes = zip(*run_ranks(3, state), strict=True)
     assert parts == ((1,), (2,), (2,))

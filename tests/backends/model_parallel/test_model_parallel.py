@@ -160,7 +160,7 @@ def test_every_rank_has_all_arrays_under_their_serial_names():
         backend = ModelParallel(comm, {"0": "filters", "5": "row", "7": "column"}, sample=(2, 4, 4))
         placed = backend.place(model)
         shapes = {name: p.shape for name, p in placed.named_parameters().items()}
-        return shapes, {**backend.full_parameters(placed), **backend.full_state(placed)}
+        return shapes, {**backend.state.full_parameters(placed), **backend.state.full_state(placed)}
 
     for shapes, results in run_ranks(3, work):
         assert list(shapes) == list(serial.named_parameters().keys())

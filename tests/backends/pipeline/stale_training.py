@@ -114,7 +114,7 @@ def follows(strategy, comm, versions, run, build, batches, make, *, rates=None, 
             same(w.data, run.weights[max(due + 1, first)][name], f"{name} {where}")
         same(loss, run.losses[max(t - LATE[versions](p), first)], f"the loss {where}")
         if t == look:
-            live = backend.full_parameters(model)
+            live = backend.state.full_parameters(model)
             for name, w in model.named_parameters().items():
                 same(live[name], w.data, f"the joined {name} {where}")
             serial = build(np.random.default_rng(0))
@@ -127,7 +127,7 @@ def follows(strategy, comm, versions, run, build, batches, make, *, rates=None, 
             for name, w in model.named_parameters().items():
                 same(w.data, run.weights[last][name], f"{name} {where}, drained,")
     backend.finalize(model)
-    actual = backend.full_parameters(model) | backend.full_state(model)
+    actual = backend.state.full_parameters(model) | backend.state.full_state(model)
     assert actual.keys() == run.state.keys()
     for name, expected in run.state.items():
         same(actual[name], expected, f"{name} on rank {s} of {p} at the end")

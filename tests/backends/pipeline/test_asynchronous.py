@@ -107,7 +107,7 @@ def test_2bw_is_serial_training_with_gradients_one_batch_late(ranks, extra, size
         backend = AsynchronousPipeline(comm, versions="2bw", micro_batches=m, stale_rate="naive")
         model = backend.place(plain(np.random.default_rng(0)))
         fit_on(model, make(model.parameters()), batches, backend)
-        return backend.full_parameters(model)
+        return backend.state.full_parameters(model)
 
     for actual in run_ranks(ranks, work):
         for name, value in expected[-1].items():
@@ -171,7 +171,7 @@ def test_a_pipeline_can_be_concluded_and_go_on():
         method = make(model.parameters())
         fit_on(model, method, batches, backend)
         fit_on(model, method, batches, backend)
-        return backend.full_parameters(model)
+        return backend.state.full_parameters(model)
 
     for name, value in run_ranks(2, work)[0].items():
         same(value, second.state[name], name)
@@ -188,7 +188,7 @@ def test_2bw_clips_by_the_norm_of_the_whole_gradient():
         backend = AsynchronousPipeline(comm, versions="2bw", stale_rate="naive")
         model = backend.place(plain(np.random.default_rng(0)))
         fit_on(model, make(model.parameters()), batches, backend)
-        return backend.full_parameters(model)
+        return backend.state.full_parameters(model)
 
     for name, value in run_ranks(3, work)[1].items():  # the squares are summed in another order
         np.testing.assert_allclose(value, expected[name], rtol=0, atol=bound_for(np.float64))
@@ -384,7 +384,7 @@ def test_nothing_is_left_of_a_pipeline_that_took_no_step():
         backend = AsynchronousPipeline(comm)
         model = backend.place(plain(np.random.default_rng(0)))
         backend.finalize(model)
-        return backend.full_parameters(model)
+        return backend.state.full_parameters(model)
 
     for name, value in run_ranks(3, work)[2].items():
         same(value, plain(np.random.default_rng(0)).state_dict()[name], name)

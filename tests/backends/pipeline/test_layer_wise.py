@@ -104,7 +104,7 @@ def test_a_rank_holds_its_own_layers_only():
         model = build(np.random.default_rng(comm.rank))
         backend = LayerWise(comm)
         placed = backend.place(model)
-        names = backend.full_parameters(placed).keys(), backend.full_state(placed).keys()
+        names = backend.state.full_parameters(placed).keys(), backend.state.full_state(placed).keys()
         own = set(placed.named_parameters().keys())
         return own, {id(p) for p in model.parameters()}, placed.parameters(), names
 

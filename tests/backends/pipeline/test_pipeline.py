@@ -139,7 +139,7 @@ def test_images_of_another_size_in_every_batch():
                 p.grad = None
             Serial(2).step(serial, batch, ops.cross_entropy)
             backend.step(placed, batch, ops.cross_entropy)
-            expected, actual = Serial().full_gradients(serial), backend.full_gradients(placed)
+            expected, actual = Serial().state.full_gradients(serial), backend.state.full_gradients(placed)
             assert expected.keys() == actual.keys()
             for name, g in expected.items():
                 np.testing.assert_array_equal(actual[name], g)
@@ -185,8 +185,8 @@ def test_every_rank_evaluates_the_whole_model(schedule, build):
             actual = [placed(batch.x).data, placed(other.x).data]
         backend.step(placed, batch, ops.cross_entropy)
         placed.eval()
-        names = [[*full(placed)] for full in (backend.full_parameters, backend.full_gradients)]
-        return [*actual, placed(batch.x).data], names, [*backend.full_state(placed)]
+        names = [[*full(placed)] for full in (backend.state.full_parameters, backend.state.full_gradients)]
+        return [*actual, placed(batch.x).data], names, [*backend.state.full_state(placed)]
 
     serial.eval()
     expected = [serial(batch.x).data, serial(other.x).data, serial(batch.x).data]
@@ -203,7 +203,7 @@ def test_state_goes_by_serial_names_on_every_rank():
 
     def work(comm):
         backend = Pipeline(comm, "1f1b")
-        return [*backend.full_state(backend.place(dropping(np.random.default_rng(0))))]
+        return [*backend.state.full_state(backend.place(dropping(np.random.default_rng(0))))]
 
     assert run_ranks(3, work) == [states] * 3
 

@@ -100,7 +100,7 @@ def trains_like(
         for backend, model, optimizer in runs:
             optimizer.zero_grad()
             loss = backend.step(model, batch, ops.cross_entropy)
-            gradients = {f"grad of {k}": v for k, v in backend.full_gradients(model).items()}
+            gradients = {f"grad of {k}": v for k, v in backend.state.full_gradients(model).items()}
             if make_reference is not None:  # the momentum is in another place: only what comes of it is equal
                 gradients = {}
             backend.update(model, optimizer)

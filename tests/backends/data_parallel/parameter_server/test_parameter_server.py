@@ -75,7 +75,7 @@ def test_staleness_zero_is_synchronous_training(name, workers, servers, sizes, r
         for batch in batches_of(sizes):
             step(backend, model, optimizer, batch)
             step(Serial(), reference, method, batch)
-            close(backend.full_parameters(model), Serial().full_parameters(reference))
+            close(backend.state.full_parameters(model), Serial().state.full_parameters(reference))
         backend.finalize(model)
         close(model.state_dict(), reference.state_dict())
         pushed = sum(min(workers, len(b)) for b in batches_of(sizes))

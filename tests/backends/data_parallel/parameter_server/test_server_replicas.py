@@ -64,7 +64,7 @@ def train(backend, sizes, make, before_push=lambda: None, loss_fn=ops.cross_entr
         before_push()
         backend.update(model, optimizer)
     backend.finalize(model)
-    values = {name: value.copy() for name, value in backend.full_parameters(model).items()}
+    values = {name: value.copy() for name, value in backend.state.full_parameters(model).items()}
     backend.close()
     return values
 

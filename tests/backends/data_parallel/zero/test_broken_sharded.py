@@ -46,7 +46,7 @@ class NotGatheredAgain(Sharded):
 
     def __init__(self, comm, **settings):
         super().__init__(comm, **settings)
-        self.weights = OnlyForward(bucket_bytes=1, overlap=False)
+        self.weights = OnlyForward(overlap=False)
 
 
 class NotWrittenBack(Sharded):

@@ -148,9 +148,9 @@ def trained_by(backend, optimizer, batches):
     for batch in batches:
         method.zero_grad()
         backend.step(model, batch, ops.cross_entropy)
-        results.extend(g.copy() for g in backend.full_gradients(model).values() if g is not None)
+        results.extend(g.copy() for g in backend.state.full_gradients(model).values() if g is not None)
         backend.update(model, method)
-        results.extend(p.copy() for p in backend.full_parameters(model).values())
+        results.extend(p.copy() for p in backend.state.full_parameters(model).values())
     return results
 
 
@@ -293,7 +293,7 @@ def test_stage_1_adds_up_several_runs():
             backend.forward_backward(Work(model, batch, ops.cross_entropy, 0.5 / comm.size, backend.on_grad))
             for _ in "ab"
         )
-        return backend.finish(model, loss), backend.full_gradients(model)
+        return backend.finish(model, loss), backend.state.full_gradients(model)
 
     actual = run_ranks(2, train)
     (batch,) = batches_of([4])
@@ -301,7 +301,7 @@ def test_stage_1_adds_up_several_runs():
     expected = Serial().step(serial, batch, ops.cross_entropy)
     for loss, gradients in actual:
         assert loss == pytest.approx(expected, rel=1e-12)
-        for name, g in Serial().full_gradients(serial).items():
+        for name, g in Serial().state.full_gradients(serial).items():
             np.testing.assert_allclose(gradients[name], g, rtol=1e-11, atol=1e-13)  # pyright: ignore
 
 

@@ -129,7 +129,7 @@ class StateForAll(Sharded):
     """Every rank updates everything: right, and as large as before."""
 
     def update(self, model, optimizer):
-        for p, g in zip(model.parameters(), self.full_gradients(model).values(), strict=True):
+        for p, g in zip(model.parameters(), self.state.full_gradients(model).values(), strict=True):
             p.grad = g
         optimizer.step(total=partial(self.state.total_squares, model, optimizer))
         optimizer.zero_grad()
@@ -147,7 +147,7 @@ def test_the_scales_catch(bug):
 
 class Counting(GatheredWeights):
     def __init__(self, backend):
-        super().__init__(bucket_bytes=1, overlap=backend.overlap)
+        super().__init__(overlap=backend.overlap)
         self.backend = backend
 
     def unshard(self, flats, *, in_step=True):
