@@ -12,6 +12,7 @@ from .conv1d import conv1d
 from .conv_pool import conv_pool2d
 from .conv_transpose import conv_transpose2d
 from .conv_transpose1d import conv_transpose1d
+from .cross_entropy import cross_entropy, nll_loss
 from .dropout import dropout
 from .einsum import einsum
 from .elementwise import (
@@ -42,13 +43,12 @@ from .group_norm import group_norm, instance_norm
 from .interpolate import interpolate
 from .layer_norm import layer_norm
 from .linear import embedding, linear, matmul
-from .loss import binary_cross_entropy_with_logits, cross_entropy, kl_div, nll_loss
+from .loss import binary_cross_entropy_with_logits, huber_loss, kl_div, l1_loss, mse, smooth_l1_loss
 from .mask import masked_fill, tril, triu
 from .order import argsort, sort, topk
 from .pool import avg_pool2d, max_pool2d
 from .pool1d import avg_pool1d, max_pool1d
 from .reduce import max, mean, min, prod, std, sum, var
-from .regression_loss import huber_loss, l1_loss, mse, smooth_l1_loss
 from .rms_norm import rms_norm
 from .scan import cumprod, cumsum
 from .scatter_reduce import scatter_reduce

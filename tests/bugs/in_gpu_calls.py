@@ -120,7 +120,7 @@ def coefficients_may_be_on_the_gpu() -> None:
 
 IM2COL, ELEMENTWISE = "minigrad.ops.fast.im2col_kernels", "minigrad.ops.fast.elementwise_kernels"
 LOSS_KERNELS = "minigrad.ops.fast.loss_kernels"
-LOSS, DEVICE = "minigrad.ops.fast.loss", "minigrad.device"
+LOSS, DEVICE = "minigrad.ops.fast.cross_entropy", "minigrad.device"
 OPTIM, OPTIM_KERNELS = "minigrad.optim", "minigrad.optim_kernels"
 
 BUGS = [

@@ -355,7 +355,7 @@ BUGS = [
     Bug("half precision adds in half precision", "minigrad.half",
         "x.astype(np.float32, copy=False) if is_floating(x) else x", "x",
         half_precision_is_normalised, "in half precision|Warning"),
-    Bug("a loss of integers wraps around", "minigrad.ops.reduction",
+    Bug("a loss of integers wraps around", "minigrad.ops.loss",
         "return alike(x, y)", "return x, y", integers_have_losses_and_a_softmax,
         "of "),
     Bug("an exponential of small integers has half precision", "minigrad.ops.elementwise",

@@ -147,7 +147,7 @@ GRADIENTS = {
         IMAGES[0, :, :3, :3],
     ),
     "labels": (
-        mutant("minigrad.ops.loss", ("-t * factor(g)", "-t * g")).cross_entropy,
+        mutant("minigrad.ops.cross_entropy", ("-t * factor(g)", "-t * g")).cross_entropy,
         X,
         np.array([0, 1, 2, 0]),
     ),

@@ -11,6 +11,7 @@ from . import (
     batch_norm,
     conv,
     conv_pool,
+    cross_entropy,
     elementwise,
     gather,
     group_norm,
@@ -20,7 +21,6 @@ from . import (
     order,
     pool,
     reduce,
-    regression_loss,
     scan,
     softmax,
 )
@@ -31,6 +31,7 @@ __all__ = [
     "batch_norm",
     "conv",
     "conv_pool",
+    "cross_entropy",
     "elementwise",
     "gather",
     "group_norm",
@@ -40,7 +41,6 @@ __all__ = [
     "order",
     "pool",
     "reduce",
-    "regression_loss",
     "scan",
     "softmax",
 ]
