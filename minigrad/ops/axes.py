@@ -1,4 +1,4 @@
-"""How axes are named: by integers from either end, NumPy's among them; and how shapes broadcast along them.
+"""How axes are named: by integers from either end, NumPy's among them.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``reduce.py``.
 """
@@ -53,9 +53,3 @@ def spreader(x: Array, axes: tuple[int, ...]) -> Callable[[Array], Array]:
 def keepdims_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """``shape`` with the reduced axes kept as 1."""
     return tuple(1 if i in axes else n for i, n in enumerate(shape))
-
-
-def broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
-    """Whether an array of this shape can be repeated to the ``target`` shape."""
-    pairs = zip(reversed(shape), reversed(target), strict=False)
-    return len(shape) <= len(target) and all(n in (1, m) for n, m in pairs)

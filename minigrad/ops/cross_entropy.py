@@ -37,16 +37,15 @@ def cross_entropy(
     """The mean of -log softmax(logits)[label] for logits (N, classes) and integer labels (N,).
 
     Images are logits (N, classes, ...) with labels (N, ...). Soft labels are floats of the logits' shape, the
-    probabilities of classes. The settings mean what they mean in PyTorch: ``weight`` holds a factor for each
-    class, labels ``ignore_index`` do not count (by default all do), and with ``label_smoothing`` s each class
-    has the share s / classes in each label. The mean over integer labels divides by the sum of the factors of
-    those that count, so it is NaN where none does; "sum" and "none" are the other reductions.
+    probabilities of classes. The settings are PyTorch's: ``weight`` holds a factor for each class, labels
+    ``ignore_index`` do not count, and with ``label_smoothing`` s each class has the share s / classes in each
+    label. The mean over integer labels divides by the sum of the factors of those that count, and is NaN
+    where none does; "sum" and "none" are the other reductions. Zero samples have loss 0.
 
-    Zero samples have loss 0. Raises TypeError for labels that are not integers, ValueError for shapes
-    that do not fit and for a label out of range; of a label out of range that lies on a GPU, where the host
-    would have to wait for it, the loss and the gradient are NaN. A backend that splits the batch
-    weights parts by their samples: there the sum, and the mean with ``weight`` or ``ignore_index``, raise
-    ValueError, and ``nn.CrossEntropyLoss`` is right.
+    Raises TypeError for labels that are not integers, ValueError for shapes that do not fit and for a label
+    out of range; where this lies on a GPU, so that the host would have to wait for it, the loss and the
+    gradient are NaN. Where a backend splits the batch, the sum and the mean with ``weight`` or
+    ``ignore_index`` raise ValueError, and ``nn.CrossEntropyLoss`` is right.
     """
     log_p = log_probabilities(class_scores("cross_entropy", logits), (1,))
     settings = weight, ignore_index, label_smoothing, reduction
@@ -88,15 +87,13 @@ def class_scores(loss: str, x: Array) -> Array:
 
 
 def label_loss(
-    loss: str,
-    log_p: Array,
-    labels: Array,
-    weight: Any,
-    ignore_index: int | None,
-    smoothing: float,
-    reduction: str,
+    loss: str, log_p: Array, labels: Array, *settings: Any
 ) -> tuple[Array, tuple[Pullback, Pullback | None]]:
-    """-sum(t log p) over the classes, where t has the target probabilities, times the weights of classes."""
+    """-sum(t log p) over the classes, where t has the target probabilities, times the weights of classes.
+
+    The settings are ``cross_entropy``'s, in their order.
+    """
+    weight, ignore_index, smoothing, reduction = settings
     if not 0 <= smoothing <= 1:
         raise ValueError(f"label_smoothing must lie between 0 and 1, got {smoothing}")
     weights = class_weights(loss, weight, log_p).reshape(-1, *[1] * (log_p.ndim - 2))
@@ -114,10 +111,8 @@ def label_loss(
     def factor(g: Array) -> Array:
         return scale(g)[:, None] if reduction == "none" else scale(g)
 
-    def to_labels(g: Array) -> Array:
-        return weights * log_p * ((smoothing - 1) * factor(g))
-
-    return value, (lambda g: -t * factor(g), to_labels if is_soft else None)
+    to_labels = (lambda g: weights * log_p * ((smoothing - 1) * factor(g))) if is_soft else None
+    return value, (lambda g: -t * factor(g), to_labels)
 
 
 def class_weights(loss: str, weight: Any, x: Array) -> Array:
@@ -148,14 +143,12 @@ def are_soft(labels: Array, x: Array) -> bool:
 def one_hot(loss: str, labels: Array, x: Array, ignore_index: int | None) -> Array:
     """An array like x (N, classes, ...), 1 at each label's class and else 0, also where it is ignored.
 
-    Raises as ``checked_labels``; but labels on a GPU, where the host does not wait, are NaN if no class.
+    Raises as ``checked_labels``; labels on a GPU that are no class are NaN.
     """
     xp, classes = array_module(x), x.shape[1]
     labels = labels if hasattr(labels, "dtype") else np.asarray(labels)
-    check_kind(labels, x.shape, loss)
     counts = labels == labels if ignore_index is None else labels != ignore_index
-    if array_module(labels) is np:
-        checked_labels(labels * counts, x.shape, loss)
+    checked_labels(labels * counts, x.shape, loss)
     labels, counts = xp.asarray(labels)[:, None], xp.asarray(counts)[:, None]
     is_class = (labels >= 0) & (labels < classes) | ~counts
     numbers = xp.arange(classes).reshape(-1, *[1] * (x.ndim - 2))
@@ -163,18 +156,10 @@ def one_hot(loss: str, labels: Array, x: Array, ignore_index: int | None) -> Arr
 
 
 def checked_labels(labels: Array, logits: tuple[int, ...], loss: str = "cross_entropy") -> Array:
-    """``labels``; raises ValueError or TypeError unless they are classes of logits of this shape."""
-    check_kind(labels, logits, loss)
-    if labels.size and not (int(labels.min()) >= 0 and int(labels.max()) < logits[1]):
-        raise ValueError(
-            f"labels run from {int(labels.min())} to {int(labels.max())}, the logits have classes "
-            f"0 to {logits[1] - 1}; correct the labels or give the last layer more outputs"
-        )
-    return labels
+    """``labels``; raises ValueError or TypeError unless they are a class for each row or pixel of logits.
 
-
-def check_kind(labels: Array, logits: tuple[int, ...], loss: str = "cross_entropy") -> None:
-    """Raise ValueError or TypeError unless ``labels`` are integers, one for each row or pixel."""
+    Whether labels on a GPU are classes is not looked at, as the host would have to wait for it.
+    """
     if len(logits) < 2 or labels.shape != (logits[0], *logits[2:]):
         raise ValueError(
             f"{loss} takes logits (N, classes, ...) and labels (N, ...), got {logits} and {labels.shape}; "
@@ -182,3 +167,10 @@ def check_kind(labels: Array, logits: tuple[int, ...], loss: str = "cross_entrop
         )
     if labels.dtype.kind not in "iu":
         raise TypeError(f"{loss} needs integer labels, got {labels.dtype}; convert them with .astype(int)")
+    on_host = array_module(labels) is np
+    if on_host and labels.size and not (int(labels.min()) >= 0 and int(labels.max()) < logits[1]):
+        raise ValueError(
+            f"labels run from {int(labels.min())} to {int(labels.max())}, the logits have classes "
+            f"0 to {logits[1] - 1}; correct the labels or give the last layer more outputs"
+        )
+    return labels

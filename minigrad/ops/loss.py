@@ -19,8 +19,7 @@ from ..lookup import check_choice
 from ..op import op
 from ..pullback import OpResult, shape_of
 from ..tensor import Tensor
-from .axes import broadcasts
-from .elementwise import logistic
+from .elementwise import broadcasts, logistic
 from .selection import masked
 
 
@@ -172,11 +171,10 @@ def binary_cross_entropy_with_logits(
     of_ones, of_zeros = tail - xp.minimum(x, 0), tail + xp.maximum(x, 0)  # -log p and -log(1 - p)
     each = both * (positive * t * of_ones + (1 - t) * of_zeros)
     value, scale = reduced("binary_cross_entropy_with_logits", each, reduction)
-
-    def to_logits(g: Array) -> Array:
-        return scale(g) * both * ((1 - t) * logistic(x) - positive * t * logistic(-x))
-
-    return value, (to_logits, lambda g: scale(g) * both * (positive * of_ones - of_zeros))
+    return value, (
+        lambda g: scale(g) * both * ((1 - t) * logistic(x) - positive * t * logistic(-x)),
+        lambda g: scale(g) * both * (positive * of_ones - of_zeros),
+    )
 
 
 def factor_like(name: str, factor: Any, x: Array) -> Array | int:

@@ -1,7 +1,4 @@
-"""Ops that reduce axes.
-
-Lecture section: back-propagation. Lesson: 02_backpropagation.
-"""
+"""Ops that reduce axes. Lecture section: back-propagation. Lesson: 02_backpropagation."""
 
 from __future__ import annotations
 
@@ -106,20 +103,19 @@ def var(x: Array, *, axis: Axis = None, keepdims: bool = False, ddof: float = 0)
 
     PyTorch's default is ``ddof=1``. Where ``ddof`` leaves nothing of the count, it is NaN or infinite.
     """
-    value, to_x = variance(x, axes_of(axis, x.ndim), keepdims, ddof)
-    return value, (to_x,)
+    return variance(x, axes_of(axis, x.ndim), keepdims, ddof)
 
 
 @op
 @half_in_single
 def std(x: Array, *, axis: Axis = None, keepdims: bool = False, ddof: float = 0) -> OpResult:
     """The standard deviation, the square root of ``var``; where it is 0, so is its gradient."""
-    value, to_x = variance(x, axes_of(axis, x.ndim), keepdims, ddof)
+    value, (to_x,) = variance(x, axes_of(axis, x.ndim), keepdims, ddof)
     xp, y = array_module(x), array_module(x).sqrt(value)
     return y, (lambda g: to_x(g / xp.where(y == 0, np.inf, 2 * y)),)
 
 
-def variance(x: Array, axes: tuple[int, ...], keepdims: bool, ddof: float) -> tuple[Array, Pullback]:
+def variance(x: Array, axes: tuple[int, ...], keepdims: bool, ddof: float) -> tuple[Array, tuple[Pullback]]:
     """The variance over ``axes``, and its pullback."""
     reduced = keepdims_shape(x.shape, axes)
     centred = floating(x) - average(x, axes).reshape(reduced)
@@ -128,7 +124,7 @@ def variance(x: Array, axes: tuple[int, ...], keepdims: bool, ddof: float) -> tu
     with np.errstate(divide="ignore", invalid="ignore"):  # over 0
         value = squares / centred.dtype.type(n)
     spread, factor = spreader(x, axes), 2 / n if n else math.inf
-    return value.reshape(reduced) if keepdims else value, lambda g: spread(g * factor) * centred
+    return value.reshape(reduced) if keepdims else value, (lambda g: spread(g * factor) * centred,)
 
 
 def count(x: Array, axes: tuple[int, ...]) -> int:

@@ -40,6 +40,7 @@ from tests.minigrad.fast_form_laws import (
     write_log1p,
     write_normal_distribution,
 )
+from tests.minigrad.op_table import TABLE
 
 DTYPES = st.sampled_from([np.float32, np.float64])
 ORDERS = st.sampled_from([c_order, fortran_order, with_gaps, reversed_order])
@@ -322,6 +323,18 @@ def test_places_along_an_axis_by_loops(data, shape, dtype, order, of_indices):
     loops_are_the_readable_form(lambda x: ops.gather(x, indices, axis=axis), order(g), order(x), roundings=0)
     scatter_add = lambda x, values: ops.scatter_add(x, indices, values, axis=axis)  # noqa: E731
     loops_are_the_readable_form(scatter_add, order(of_sum), order(x), order(values), roundings=0)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in TABLE if case.name.startswith(("einsum", "getitem", "pad", "topk", "scatter"))],
+    ids=lambda case: case.name,
+)
+@given(st.data())
+def test_elements_that_are_moved(case, data):
+    op, inputs = case.draw(data)
+    g = np.random.default_rng(0).normal(size=op(*inputs).shape)
+    are_the_readable_form(op, *inputs, g=g)
 
 
 NORMALISATIONS = {

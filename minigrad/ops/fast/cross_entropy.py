@@ -15,7 +15,6 @@ from ...faster import form_of
 from ...pullback import OpResult, shape_of
 from ..cross_entropy import (
     are_soft,
-    check_kind,
     checked_labels,
     class_weights,
     cross_entropy,
@@ -28,7 +27,7 @@ from .elementwise_kernels import fits
 
 
 @form_of(cross_entropy)
-def cross_entropy_at_labels(
+def cross_entropy_from_the_softmax(
     logits: Array,
     labels: Array,
     *,
@@ -39,9 +38,12 @@ def cross_entropy_at_labels(
 ) -> OpResult:
     """The loss of a row or pixel from its label's logit and, with smoothing, from a share of all logits."""
     shape, s = shape_of(logits), label_smoothing
-    if len(shape) < 2 or 0 in shape or not 0 <= s < 1 or shape_of(labels) == shape:
+    if len(shape) < 2 or 0 in shape or not 0 <= s < 1:
         return NotImplemented
     x = floating(logits)
+    if are_soft(labels, x):
+        readable = on_gpu(x) or ignore_index is not None
+        return NotImplemented if readable else of_probabilities(x, labels, weight, s, reduction)
     if on_gpu(x):
         plain = len(shape) == 2 and weight is None and ignore_index is None and not s and reduction == "mean"
         return cross_entropy_on_gpu(x, labels) if plain and fits(x) else NotImplemented
@@ -76,22 +78,8 @@ def cross_entropy_at_labels(
     return value, (to_smoothed_logits, None)
 
 
-@form_of(cross_entropy)
-def cross_entropy_of_probabilities(
-    logits: Array,
-    labels: Array,
-    *,
-    weight: Any = None,
-    ignore_index: int | None = None,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
-) -> OpResult:
+def of_probabilities(x: np.ndarray, labels: np.ndarray, weight: Any, s: float, reduction: str) -> OpResult:
     """The gradient of a row or pixel is its softmax times the sum of the target, less the target."""
-    x, s = floating(logits), label_smoothing
-    if on_gpu(x) or not are_soft(labels, x) or ignore_index is not None or not 0 <= s <= 1:
-        return NotImplemented
-    if x.ndim < 2 or 0 in x.shape:
-        return NotImplemented
     weights = class_weights("cross_entropy", weight, x).reshape(-1, *[1] * (x.ndim - 2))
     t = labels.astype(x.dtype, copy=False)
     t = (1 - s) * t + s / x.shape[1] if s else t
@@ -139,11 +127,8 @@ def nll_loss_at_labels(
 
 
 def cross_entropy_on_gpu(logits: Array, labels: Array) -> OpResult:
-    if on_gpu(labels):
-        check_kind(labels, logits.shape)
-    else:
-        labels = array_module(logits).asarray(checked_labels(np.asarray(labels), logits.shape))
-    return loss_kernels.cross_entropy(logits, labels)
+    labels = checked_labels(labels if on_gpu(labels) else np.asarray(labels), logits.shape)
+    return loss_kernels.cross_entropy(logits, array_module(logits).asarray(labels))
 
 
 def places(

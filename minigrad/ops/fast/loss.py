@@ -30,7 +30,7 @@ def binary_cross_entropy_with_logits_in_one_pass(
     if shape_of(logits) != shape_of(targets):
         return NotImplemented
     x, t = alike(logits, targets)
-    if fits(x, t) and weight is None and pos_weight is None and reduction == "mean":
+    if weight is None and pos_weight is None and reduction == "mean" and fits(x, t):
         return loss_kernels.binary_cross_entropy_with_logits(x, t)
     xp, both = array_module(x), factor_like("weight", weight, x)
     positive = factor_like("pos_weight", pos_weight, x)
