@@ -71,7 +71,7 @@ def nll_loss(
 ) -> OpResult:
     """The mean of -log_probabilities[label]; these are (N, classes, ...), from log_softmax along axis 1.
 
-    Labels, settings and errors are those of ``cross_entropy``.
+    ``cross_entropy`` says what labels and settings there are, and which errors.
     """
     log_p = class_scores("nll_loss", log_probabilities)
     return label_loss("nll_loss", log_p, labels, weight, ignore_index, 0.0, reduction)

@@ -59,7 +59,7 @@ def scatter(x: Array, indices: Array, values: Array, *, axis: int) -> OpResult:
 
 @faster
 def of_the_last(g: Array, places: Array, size: int) -> Array:
-    """g where no later one of ``places``, from 0 to size - 1, is the same, else 0."""
+    """g where no later element has an equal place, from 0 to size - 1, else 0."""
     xp = array_module(g)
     numbers, last = xp.arange(places.size).reshape(places.shape), xp.empty(size, int)
     last[places] = numbers

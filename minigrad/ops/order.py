@@ -67,7 +67,7 @@ def topk(x: Any, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Tenso
 
 @faster
 def largest_of_rows(rows: Array, k: int, largest: bool) -> Array:
-    """Indices of the k largest, or smallest, elements of each row, which come first."""
+    """Indices of the k largest elements of each row, the largest first, or of the k smallest."""
     return turned(array_module(rows).argsort(rows, -1), largest)[..., :k]
 
 

@@ -86,13 +86,13 @@ def prod(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
 
 
 def products_of_others(x: Array, axes: tuple[int, ...]) -> Array:
-    """For each element the product of all others along ``axes``: of those before it and those behind it."""
+    """For each element the product of all others along ``axes``: of all before it times of all after it."""
     xp, n = array_module(x), x.ndim - len(axes)
     order = [*(i for i in range(x.ndim) if i not in axes), *axes]
     moved = x.transpose(order)
     rows = moved.reshape(*moved.shape[:n], count(x, axes))
-    before, behind = (products_before(scan(xp.cumprod, a, n), n) for a in (rows, rows[..., ::-1]))
-    others = before * behind[..., ::-1]
+    before, after = (products_before(scan(xp.cumprod, a, n), n) for a in (rows, rows[..., ::-1]))
+    others = before * after[..., ::-1]
     return others.reshape(moved.shape).transpose([order.index(i) for i in range(x.ndim)])
 
 

@@ -198,7 +198,7 @@ def getitem(x: Array, *, index: Any) -> OpResult:
 
 @faster
 def sums_at(g: Array, index: tuple[Any, ...], shape: tuple[int, ...]) -> Array:
-    """An array of this shape, to whose elements at ``index`` those of g are added."""
+    """An array of this shape in which each element is the sum of what g has for its places in ``index``."""
     numbers = array_module(g).arange(math.prod(shape)).reshape(shape)[index]
     return sum_by_row(g.reshape(-1), numbers.reshape(-1), math.prod(shape)).reshape(shape)
 
@@ -239,7 +239,7 @@ def pad(x: Array, *, width: Any, value: float = 0, mode: str = "constant") -> Op
 
 @faster
 def bordered(x: Array, pairs: Sequence[tuple[int, int]], mode: str) -> OpResult:
-    """x with a border of its own elements, at the places that np.pad gives the border of their numbers."""
+    """x with a border of elements of x: np.pad says which, from their numbers."""
     for axis, n in enumerate(x.shape):
         if any(pairs[axis]) and not n:
             raise ValueError(

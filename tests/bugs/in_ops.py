@@ -257,7 +257,7 @@ BUGS = [
     Bug("rows are read in another order", "minigrad.ops.linear",
         "x.reshape(math.prod(x.shape[:-1]), x.shape[-1])", "x.T.reshape(x.shape[-1], -1).T",
         linear_layers_take_any_axes, "linear_of_any_axes is"),
-    Bug("products of others are those of the elements before", REDUCE, "before * behind[..., ::-1]", "before",
+    Bug("products of others are those of the elements before", REDUCE, "before * after[..., ::-1]", "before",
         zeros_have_gradients, DIFFERENCE),
     Bug("sums of products forget what is behind their own half", SCAN,
         "products[:-step] * products[step:], 2 * step", "products[:-step], 2 * step",

@@ -170,5 +170,5 @@ def weighted(factors: Array | None, losses: np.ndarray) -> np.ndarray:
 
 
 def column(x: np.ndarray) -> np.ndarray:
-    """A number for each row or pixel beside (N, classes, ...); one for all stays as it is."""
+    """Numbers of rows or pixels, with an axis for the classes; one number for all stays as it is."""
     return x[:, None] if x.ndim else x
