@@ -26,14 +26,9 @@ def gelu(x: Array, *, approximate: str = "none") -> OpResult:
     """
     check_choice("approximation", approximate, ("none", "tanh"))
     x = floating(x)
-    if approximate == "tanh":
-        return gelu_by_tanh(x)
-    return x * normal_distribution(x), (lambda g: g * (normal_distribution(x) + x * normal_density(x)),)
-
-
-def gelu_by_tanh(x: Array) -> OpResult:
-    """x (1 + tanh(z)) / 2, z = sqrt(2 / pi) (x + 0.044715 x ** 3)."""
-    c = 2 * math.sqrt(2 / math.pi)
+    if approximate == "none":
+        return x * normal_distribution(x), (lambda g: g * (normal_distribution(x) + x * normal_density(x)),)
+    c = 2 * math.sqrt(2 / math.pi)  # x (1 + tanh(z)) / 2, z = sqrt(2 / pi) (x + 0.044715 x ** 3)
     share = logistic(c * (x + 0.044715 * (x * x * x)))  # (1 + tanh(z)) / 2, without its cancellation
     return x * share, (lambda g: g * (share + c * x * (share * (1 - share)) * (1 + 0.134145 * (x * x))),)
 

@@ -108,13 +108,11 @@ def scatter_reduce(
         counted, taken = counted & (own == y), v == xp.take(y, places)
         divisor = xp.maximum(counted + sum_by_row(taken.astype(own.dtype), places, own.size), 1)  # 0: NaN
 
-    def to_x(g: Array) -> Array:
-        return masked(g.reshape(-1) / divisor, counted).reshape(x.shape)
-
-    def to_values(g: Array) -> Array:
-        return masked(xp.take(g.reshape(-1) / divisor, places), taken).reshape(shape)
-
-    return y.reshape(x.shape), (to_x, None, to_values)
+    return y.reshape(x.shape), (
+        lambda g: masked(g.reshape(-1) / divisor, counted).reshape(x.shape),
+        None,
+        lambda g: masked(xp.take(g.reshape(-1) / divisor, places), taken).reshape(shape),
+    )
 
 
 @faster

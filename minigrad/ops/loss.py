@@ -135,11 +135,10 @@ def kl_div(
     count = len(log_p) if reduction == "batchmean" and log_p.ndim else None
     value, scale = reduced("kl_div", shares(t, difference), reduction, count, "batchmean")
 
-    def to_targets(g: Array) -> Array:
-        slope = difference + 1  # -inf where t is 0
-        return scale(g) * (t * slope if log_target else slope)
-
-    return value, (lambda g: t * -scale(g), to_targets)
+    return value, (
+        lambda g: t * -scale(g),
+        lambda g: scale(g) * (t * (difference + 1) if log_target else difference + 1),  # -inf where t is 0
+    )
 
 
 @faster

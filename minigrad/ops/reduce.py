@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -46,28 +47,25 @@ def average(x: Array, axes: tuple[int, ...]) -> Array:
 @op
 def max(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The largest element, NaN where there is one; equal ones share the gradient evenly."""
-    axes = axes_of(axis, x.ndim)
-    y = x.max(axis=axes, keepdims=keepdims)
-    return y, (share_of_extremum(x, y, axes),)
+    return extremum(x, x.max, axes_of(axis, x.ndim), keepdims)
 
 
 @op
 def min(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The smallest element, NaN where there is one; equal ones share the gradient evenly."""
-    axes = axes_of(axis, x.ndim)
-    y = x.min(axis=axes, keepdims=keepdims)
-    return y, (share_of_extremum(x, y, axes),)
+    return extremum(x, x.min, axes_of(axis, x.ndim), keepdims)
 
 
-def share_of_extremum(x: Array, y: Array, axes: tuple[int, ...]) -> Pullback:
-    """The pullback of the extremum y of x over ``axes``."""
+def extremum(x: Array, of_axes: Callable[..., Array], axes: tuple[int, ...], keepdims: bool) -> OpResult:
+    """The largest, or smallest, element of x, as its method ``of_axes`` finds it."""
+    y = of_axes(axis=axes, keepdims=keepdims)
     spread, reduced = spreader(x, axes), keepdims_shape(x.shape, axes)
 
     def to_x(g: Array) -> Array:
         hit = is_extremum(x, y.reshape(reduced))
         return masked(spread(g / hit.sum(axis=axes).reshape(g.shape).astype(x.dtype)), hit)
 
-    return to_x
+    return y, (to_x,)
 
 
 @faster
