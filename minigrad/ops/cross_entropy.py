@@ -17,7 +17,7 @@ from ..forward_pass import check_whole_batch
 from ..half import half_in_single
 from ..op import op
 from ..pullback import OpResult, Pullback, shape_of
-from ..tensor import Tensor
+from ..tensor_base import data_of
 from .loss import reduced, shares
 from .softmax import log_probabilities
 
@@ -118,7 +118,7 @@ def label_loss(
 def class_weights(loss: str, weight: Any, x: Array) -> Array:
     """The weight of each class of x (N, classes, ...), by default 1."""
     xp, classes = array_module(x), x.shape[1]
-    weights = xp.ones(classes, x.dtype) if weight is None else Tensor(weight).data
+    weights = xp.ones(classes, x.dtype) if weight is None else data_of(weight)
     if weights.shape != (classes,):
         raise ValueError(
             f"{loss} needs a weight for each of {classes} classes, got the shape {weights.shape}"

@@ -13,7 +13,7 @@ from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
 from ..faster import faster
-from ..tensor import Tensor
+from ..tensor_base import as_tensor
 from .elementwise import multiply
 from .reduce import sum
 from .shape import diagonal, reshape, transpose
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 Sizes = dict[str, int]
-Term = tuple[Tensor, str]  # an operand, and a letter for each of its axes
+Term = tuple["Tensor", str]  # an operand, and a letter for each of its axes
 
 
 def einsum(subscripts: str, *operands: Any) -> Tensor:

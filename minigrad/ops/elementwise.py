@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from operator import index
-from typing import Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ..keyword_settings import settings_by_name
 from ..memory_order import in_memory_order
 from ..op import op
 from ..pullback import OpResult
-from ..tensor import Tensor, as_operand
+from ..tensor_base import TensorBase, as_operand, as_tensor
 from .selection import masked, positive_part, where_positive, winners
 
 if TYPE_CHECKING:
@@ -190,8 +190,8 @@ def masked_fill(x: Any, mask: Any, *, value: Any) -> Tensor:
 
     Raises ValueError where it does not.
     """
-    x = x if isinstance(x, Tensor) else Tensor(x)
-    mask = mask.data if isinstance(mask, Tensor) else as_operand(mask, (x,))
+    x = as_tensor(x)
+    mask = mask.data if isinstance(mask, TensorBase) else as_operand(mask, (x,))
     if not broadcasts(shape := np.shape(mask), x.shape):
         raise ValueError(f"a mask of shape {shape} does not broadcast to {x.shape}; reshape one of them")
     return where(mask, value, x)

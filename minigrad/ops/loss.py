@@ -18,7 +18,7 @@ from ..half import half_in_single
 from ..lookup import check_choice
 from ..op import op
 from ..pullback import OpResult, shape_of
-from ..tensor import Tensor
+from ..tensor_base import data_of
 from .elementwise import broadcasts, logistic
 from .selection import masked
 
@@ -180,7 +180,7 @@ def factor_like(name: str, factor: Any, x: Array) -> Array | int:
     """``factor`` as an array beside x, in its dtype; None is 1. Raises ValueError unless it broadcasts."""
     if factor is None:
         return 1
-    array = array_module(x).asarray(Tensor(factor).data, dtype=x.dtype)
+    array = array_module(x).asarray(data_of(factor), dtype=x.dtype)
     if not broadcasts(array.shape, x.shape):
         raise ValueError(f"{name} of shape {array.shape} does not broadcast to logits {x.shape}; reshape it")
     return array

@@ -13,7 +13,7 @@ from ..faster import faster
 from ..keyword_settings import settings_by_name
 from ..op import op
 from ..pullback import OpResult
-from ..tensor import Tensor
+from ..tensor_base import as_tensor
 from .axes import axis_of
 from .gather import gather, places_of
 
@@ -58,14 +58,14 @@ def topk(x: Any, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Tenso
     NaN counts as largest. The indices are integers without a gradient; of equal elements any may be taken.
     Raises ValueError where there are not k elements.
     """
-    x = x if isinstance(x, Tensor) else Tensor(x)
+    x = as_tensor(x)
     axis, k = axis_of(axis, max(x.ndim, 1)), index(k)
     rows = rows_along(x.data, axis)
     n = rows.shape[-1]
     if not (x.ndim == 0) <= k <= n:  # of a number k = 1
         raise ValueError(f"topk of {n} elements along axis {axis} takes k from 0 to {n}, got {k}")
     indices = back(largest_of_rows(rows, k, largest), x.data, axis)
-    return gather(x, indices, axis=axis), Tensor(indices)
+    return gather(x, indices, axis=axis), as_tensor(indices)
 
 
 @faster
