@@ -53,7 +53,9 @@ def training(sizes, make, module=backup_workers, backups=1, build: type = Plain,
                 backend.state.drain(model)
             optimizer.zero_grad()
             losses.append(backend.step(model, batch, loss))
-            gradients.append({k: g.copy() for k, g in backend.full_gradients(model).items() if g is not None})
+            gradients.append(
+                {k: g.copy() for k, g in backend.state.full_gradients(model).items() if g is not None}
+            )
             backend.update(model, optimizer)
         backend.finalize(model)
         return Run(backend.updates, gradients, losses, model.state_dict() | states(optimizer))
@@ -78,7 +80,7 @@ def is_serial_on_its_contributors(runs, sizes, make, backups):
         union = Batch(np.concatenate([t.x for t in taken]), np.concatenate([t.y for t in taken]))
         optimizer.zero_grad()
         loss = Serial().step(model, union, ops.cross_entropy)
-        expected = {n: g.copy() for n, g in Serial().full_gradients(model).items() if g is not None}
+        expected = {n: g.copy() for n, g in Serial().state.full_gradients(model).items() if g is not None}
         for run in runs:
             close(run.gradients[update.version], expected)
             assert abs(run.losses[update.version] - loss) < bound_for(np.float64) * max(1, loss)
