@@ -190,7 +190,7 @@ def getitem(x: Array, *, index: Any) -> OpResult:
     basic = all(p is None or p is Ellipsis or isinstance(p, int | np.integer | slice) for p in parts)
 
     def to_x(g: Array) -> Array:
-        if not basic:  # it may choose an element twice
+        if not basic and not (len(parts) == 1 and parts[0].dtype.kind == "b"):  # it may choose one twice
             return sums_at(g, parts, shape)
         dx = array_module(g).zeros(shape, g.dtype)
         dx[index] = g

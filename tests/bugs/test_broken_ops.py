@@ -135,7 +135,7 @@ GRADIENTS = {
         X,
     ),
     "repeated indices": (
-        lambda x: mutant("minigrad.ops.shape", ("if not basic:", "if False:")).getitem(
+        lambda x: mutant("minigrad.ops.shape", ("if not basic and", "if False and")).getitem(
             x, index=(np.array([0, 0, 1]), np.array([0, 0, 1]))
         ),
         X,

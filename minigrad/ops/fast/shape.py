@@ -20,17 +20,12 @@ from ..sum_by_row import sum_by_row
 
 @form_of(sums_at)
 def sums_at_whole_slices(g: Array, index: tuple[Any, ...], shape: tuple[int, ...]) -> Array:
-    """A mask chooses nothing twice; integers at neighboring axes choose slices, which are summed as rows."""
-    xp = array_module(g)
-    if len(index) == 1 and is_mask(index[0]):
-        dx = xp.zeros(shape, g.dtype)
-        dx[index] = g
-        return dx
+    """Integers at neighboring axes choose slices, which are summed as rows."""
     whole = [isinstance(part, slice) and part == slice(None) for part in index]
     first, last = whole.index(False), len(index) - whole[::-1].index(False)
     if any(isinstance(p, slice) or p is None or p is Ellipsis or is_mask(p) for p in index[first:last]):
         return NotImplemented
-    before, sizes, after = shape[:first], shape[first:last], shape[last:]
+    xp, before, sizes, after = array_module(g), shape[:first], shape[first:last], shape[last:]
     numbers = xp.arange(sizes[0])[index[first]]
     for n, part in zip(sizes[1:], index[first + 1 : last], strict=True):
         numbers = numbers * n + xp.arange(n)[part]
