@@ -223,7 +223,7 @@ BUGS = [
         sharded_trains_like_serial, SERIAL),
     Bug("a flat parameter is reduced at its first gradient", SHARDED,
         "lambda one: not one.missing",
-        "lambda one: not one.missing or self.stage == 3 and one in self.waiting",
+        "lambda one: one in self.waiting and (not one.missing or self.stage == 3)",
         sharded_trains_like_serial, SERIAL),
     Bug("every rank takes the first part", FLAT_PARAMETER, "self.segments = self.layout.segments(comm.rank)",
         "self.segments = self.layout.segments(0)", sharded_trains_like_serial, SERIAL),
