@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from textwrap import wrap
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+import typer
 from rich.text import Text
 from threadpoolctl import threadpool_info
 
@@ -39,13 +40,16 @@ from ..launch.launch import (
     size_under_mpiexec,
     under_mpiexec,
 )
-from ..launch.ping_pong import Links
+from ..launch.ping_pong import Links, measure_links
 from ..launch.supervise import supervise
 from ..process.cores import THREAD_VARIABLES, cores, ranks_here
 from ..process.launcher import WorldError, step_tasks
 from ..registry import strategy_names
 from ..words import counted
-from .link_report import conclusion
+from .console import new_console
+from .link_report import as_values, conclusion, link_table
+from .next_command import NextCommand
+from .run_folder import Json, check_writable, write_json
 
 HOSTS_SECONDS = 120  # within which ranks on other hosts start and measure their links
 
@@ -290,3 +294,41 @@ def beside(text: str, margin: int, columns: int) -> str:
     width = max(columns - margin, 20)
     lines = [wrap(line, width, break_long_words=False, break_on_hyphens=False) for line in text.splitlines()]
     return f"\n{' ' * margin}".join(part for parts in lines for part in parts)
+
+
+def doctor(
+    hosts: Annotated[
+        Path | None, typer.Option(help="measure the links between the hosts in this file", metavar="FILE")
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Check what this machine offers, and how to install what is missing.
+
+    As ranks of mpiexec or srun, or with --hosts, it measures the link of each pair of ranks, too.
+    """
+    check_writable(json)
+    links = None
+    if (size_under_mpiexec() or 1) > 1:
+        comm = load_mpi()()
+        links = measure_links(comm)
+        comm.close()
+        if comm.rank > 0:
+            return
+    elif hosts is not None:
+        links = links_of_hosts(hosts)
+    findings = [] if hosts is not None else examine()
+    console = new_console()
+    if findings:
+        console.print(report(findings, console.width), soft_wrap=True)
+    if links is not None:
+        console.print(link_table(links))
+        console.print(conclusion(links), highlight=False, soft_wrap=True)
+    if json is not None:
+        values = {"findings": [finding._asdict() for finding in findings]}
+        write_json(json, values | ({} if links is None else as_values(links)))
+    if any(f.needed and f.remedy for f in findings):
+        sys.exit(1)
+    if links is not None:
+        NextCommand("minigrad lesson 05", "what a message costs on a link").show(console)
+    else:
+        NextCommand("minigrad train --data 2", "train on two ranks").show(console)

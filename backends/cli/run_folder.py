@@ -13,9 +13,10 @@ import time
 from collections.abc import Iterator
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 
 from minigrad.files import replacement
 from minigrad.metrics_log import MetricsLog, Record, first_and_last
@@ -28,6 +29,7 @@ LOG = "metrics.jsonl"  # of a training, in its folder, from its first step on
 FIGURES = "metrics.json"  # at its end, beside the log
 MODEL = "model.safetensors"
 CURVES = "curves.png"
+Json = Annotated[Path | None, typer.Option(help="also write the results to this JSON file", metavar="FILE")]
 
 
 class RunFolder:

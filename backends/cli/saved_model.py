@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
+from rich.console import Console
 
 from minigrad.lookup import check_choice
 from minigrad.mnist import load
@@ -12,6 +15,7 @@ from minigrad.model_file import read_model
 from minigrad.models import find_net
 from minigrad.train import accuracy
 
+from .next_command import NextCommand
 from .options import DTYPES
 from .training import DATASETS
 
@@ -43,3 +47,20 @@ class SavedModel:
         share = accuracy(self.model, test)
         right = round(share * len(test))
         return f"{self.net} on {self.dataset}: {right:,} of {len(test):,} test images right ({share:.2%})"
+
+
+def test(
+    file: Annotated[Path, typer.Argument(help="model file that train or Module.save wrote")],
+    net: Annotated[
+        str | None, typer.Option(help="net of the model (default: as the file says)", metavar="NAME")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="data set (default: the one of the training)", metavar="NAME")
+    ] = None,
+) -> None:
+    """Count how many test images a trained model classifies correctly."""
+    model = SavedModel(file, net, dataset)
+    print(model.report())
+    NextCommand(f"minigrad prove --net {model.net} --data 2", "can two ranks train it as one?").show(
+        Console()
+    )

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ...checkpoint.checkpoints import MANIFEST, Damaged, Generation, generations, read_generation
-from ...words import counted
-from ..console import new_console
-from ..next_command import NextCommand
-from ..parallel import ranks_of
+from ..checkpoint.checkpoints import MANIFEST, Damaged, Generation, generations, read_generation
+from ..words import counted
+from .console import new_console
+from .next_command import NextCommand
+from .parallel import ranks_of
 
 app = typer.Typer(add_completion=False)
 Folder = Annotated[Path, typer.Argument(help="folder that train --checkpoint wrote", metavar="DIR")]
