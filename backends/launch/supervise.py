@@ -148,14 +148,14 @@ class Job:
 
         A rank notes every end of its program, and also that it lost another rank.
         """
-        if status == 0 or any(self.folder.glob(f"{rank.LOST}.*[0-9]")):
+        if status == 0 or self.notes(rank.LOST):
             return status != 0
         killed = status > 128 and status not in {128 + number for number in SIGNALS}
-        return killed or (self.first_end() is None and any(self.folder.glob("pid.*[0-9]")))
+        return killed or (self.first_end() is None and bool(self.notes("pid")))
 
     def saves_at_signal(self) -> bool:
         """Whether the job saves its state when a signal asks it to stop."""
-        return any(self.folder.glob(f"{rank.SAVES}.*"))
+        return bool(self.notes(rank.SAVES))
 
     def is_elsewhere(self) -> bool:
         """Whether srun has started all ranks on other machines, as from the login node of a cluster."""
@@ -169,22 +169,27 @@ class Job:
         folder = self.text_of(f"{rank.SAVES}.0")
         return saved_in(Path(log) if log else None, Path(folder) if folder else None)
 
+    def killed(self, number: int) -> Interrupted:
+        """Kill the job, whose log can then be counted; what interrupted it, with what it has saved."""
+        kill_job(self.process, str(self.folder))
+        sys.stderr.write(self.progress_end)
+        return Interrupted(number, self.saved())
+
     def report_hang(self) -> None:
         """Where a wait timed out, say what each rank did then, and write the stacks beside the metrics."""
-        ranks = sorted(int(file.suffix[1:]) for file in self.folder.glob("pid.*[0-9]"))
-        notes = {number: self.waits_of(number) for number in ranks}
+        notes = {number: self.waits_of(number) for number in sorted(self.notes("pid"))}
         if not any(notes.values()):
             return
         states, stacks = [], []
-        for number in ranks:
+        for number, waits in notes.items():
             text = self.text_of(f"stacks.{number}").strip()
             stacks.append(f"rank {number}\n{text or 'It wrote no stack.'}\n")
-            over = (self.folder / f"left.{number}").exists()
-            if (self.folder / f"{rank.STOPPED}.{number}").exists():
-                states.append(RankState(number, f"rank {number}"))
-                continue
-            place = "" if notes[number] else place_of_main_thread(text, rank.__file__)
-            states += notes[number] or [RankState(number, f"rank {number}", place=place, over=over)]
+            over, stopped = number in self.notes("left"), number in self.notes(rank.STOPPED)
+            if waits and not stopped:
+                states += waits
+            else:
+                place = "" if stopped else place_of_main_thread(text, rank.__file__)
+                states.append(RankState(number, f"rank {number}", place=place, over=over and not stopped))
         report = HangReport(states, "\n".join(stacks))
         print(
             f"{self.progress_end}minigrad: a wait for another rank took longer than MINIGRAD_TIMEOUT:\n"
@@ -201,6 +206,10 @@ class Job:
         notes = [json.loads(text) for text in texts if text]
         return [RankState(number, n["name"], n["wait"], tuple(n["peers"]), n["since"]) for n in notes]
 
+    def notes(self, name: str) -> dict[int, Path]:
+        """The files of this note in the job's folder, by the ranks that wrote it."""
+        return {int(file.suffix[1:]): file for file in self.folder.glob(f"{name}.*[0-9]")}
+
     def text_of(self, note: str) -> str:
         """The text of a note in the job's folder; empty where there is none."""
         try:
@@ -211,22 +220,17 @@ class Job:
     def first_end(self) -> tuple[int, int, float] | None:
         """The first rank that noted its end: its number, its status, and the seconds since then."""
         ends = []
-        for file in self.folder.glob("end.*[0-9]"):
+        for number, file in self.notes("end").items():
             with suppress(OSError, ValueError):
-                ends.append(
-                    (file.stat().st_mtime, int(file.suffix[1:]), int(file.read_text(encoding="utf-8")))
-                )
+                ends.append((file.stat().st_mtime, number, int(file.read_text(encoding="utf-8"))))
         if not ends:
             return None
-        at, rank, status = min(ends)
-        return rank, status, time.time() - at
+        at, number, status = min(ends)
+        return number, status, time.time() - at
 
     def ranks_without_note(self) -> str:
         """The ranks that noted no end, as those that were killed, in words."""
-        began, ended = (
-            {int(file.suffix[1:]) for file in self.folder.glob(f"{note}.*[0-9]")} for note in ("pid", "end")
-        )
-        silent = sorted(began - ended)
+        silent = sorted(self.notes("pid").keys() - self.notes("end").keys())
         return f"rank {silent[0]}" if len(silent) == 1 else "a rank"
 
     def pass_on(self, number: int, seconds: float) -> None:
@@ -250,30 +254,12 @@ class Job:
 
     def rank_processes(self) -> list[int]:
         """The ranks' processes on this machine; none before they begin."""
-        return [int(file.read_text(encoding="utf-8")) for file in self.folder.glob("pid.*[0-9]")]
+        return [int(file.read_text(encoding="utf-8")) for file in self.notes("pid").values()]
 
 
-def supervise(
-    command: list[str],
-    variables: dict[str, str],
-    *,
-    grace: float = 0.0,
-    seconds: float | None = None,
-    output: IO | None = None,
-    width: int | None = None,
-    saves: bool = False,
-) -> int:
-    """Run ``command``, and end every process that it leaves; returns the exit status as a shell reports it.
-
-    An interrupting signal is passed on to the command, which has ``grace`` seconds to end by itself before
-    it is killed. If this process is killed, the job ends too. ``output`` is a file for all that the command
-    prints; else lines wider than ``width`` are cut between words. Raises TimeoutExpired after ``seconds``.
-    With ``saves``, ranks that save their state at a signal have the time for it that ``StopRequest`` gives,
-    and this raises Stopped.
-    """
-    ending = ending_of(
-        command, variables, grace=grace, seconds=seconds, output=output, width=width, saves=saves
-    )
+def supervise(command: list[str], variables: dict[str, str], **settings: Any) -> int:
+    """Run ``command`` with the settings of ``ending_of``, and report its end; returns the exit status."""
+    ending = ending_of(command, variables, **settings)
     ending.report()
     return ending.status
 
@@ -288,7 +274,14 @@ def ending_of(
     width: int | None = None,
     saves: bool = False,
 ) -> Ending:
-    """Do what ``supervise`` does, but return how the job ended, and print nothing about it."""
+    """Run ``command``, and end every process that it leaves; returns how it ended.
+
+    An interrupting signal is passed on to the command, which has ``grace`` seconds to end by itself before
+    it is killed. If this process is killed, the job ends too. ``output`` is a file for all that the command
+    prints; else lines wider than ``width`` are cut between words. Raises TimeoutExpired after ``seconds``.
+    With ``saves``, ranks that save their state at a signal have the time for it that ``StopRequest`` gives,
+    and this raises Stopped.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder,
         relay(width) if output is None else nullcontext(output) as stdout,
@@ -302,16 +295,12 @@ def ending_of(
         except Interrupted as interruption:
             if grace:
                 job.pass_on(interruption.number, grace)
-            kill_job(job.process, folder)  # before the steps of its log are counted
-            sys.stderr.write(job.progress_end)
-            raise Interrupted(interruption.number, job.saved()) from None
+            raise job.killed(interruption.number) from None
         if (stopped := Stopped.reported_in(job.folder)) is not None:
             sys.stderr.write(job.progress_end)
             raise stopped
         if request.number is not None and (status or not job.passed_on):  # else it ended well by itself
-            kill_job(job.process, folder)
-            sys.stderr.write(job.progress_end)
-            raise Interrupted(request.number, job.saved())
+            raise job.killed(request.number)
         return Ending(status, job.reason, job.saved(), job.crashed(status), job.progress_end)
 
 
