@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ..launch import slurm as job
 from ..launch.launch import find_mpiexec
-from ..process.resume_command import without
+from ..process.stopped import without
 from ..registry import declared_flags
 from .batch_script import BatchScript
 from .next_command import NextCommand

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..checkpoint.checkpoints import newest_step
-from ..process.resume_command import resuming
 from ..process.signals import Interrupted
-from ..process.stopped import Stopped
+from ..process.stopped import Stopped, resuming
 from .supervise import Ending, saved_in
 
 

@@ -21,10 +21,9 @@ from minigrad.metrics_log import first_and_last
 
 from ..process import rank, sweep
 from ..process.hang_report import WAY_OUT, HangReport, RankState, place_of_main_thread, write_stacks
-from ..process.resume_command import resume_command
 from ..process.signals import SIGNALS, Interrupted, uninterrupted
 from ..process.stop_request import StopRequest
-from ..process.stopped import Stopped
+from ..process.stopped import Stopped, resume_command
 from ..process.sweep import MARK
 from .terminal import progress_end, wrapped
 

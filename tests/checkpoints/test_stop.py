@@ -11,8 +11,8 @@ from backends.data_parallel.averaging import LocalSGD
 from backends.data_parallel.data_parallel import DataParallel
 from backends.data_parallel.zero.sharded import Sharded
 from backends.pipeline.pipeline import Pipeline
-from backends.process.resume_command import resume_command
 from backends.process.signals import SIGNALS
+from backends.process.stopped import resume_command
 from backends.registry import OneRank
 from tests.backends.pipeline_nets import dropping, mlp
 from tests.checkpoints.resume_laws import Layout
