@@ -106,10 +106,7 @@ class BatchScript:
     checkpoint: Path | None = None
     resume: Path | None = None
     extra: list[str] | None = option(
-        None,
-        "another option of sbatch, as --partition=long; repeatable",
-        "--sbatch",
-        metavar="OPTION",
+        None, "another option of sbatch, as --partition=long; repeatable", "--sbatch", metavar="OPTION"
     )
 
     def __post_init__(self) -> None:

@@ -41,9 +41,7 @@ class Commands(TyperGroup):
 
 
 app = typer.Typer(
-    cls=Commands,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=Commands, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
 )
 
 
@@ -63,12 +61,6 @@ def common(
     ] = False,
 ) -> None:
     """Train neural networks in parallel, and prove that this equals serial training."""
-
-
-@app.command("version", hidden=True)
-def version_command() -> None:
-    """Print the version, as --version does."""
-    print_version(True)
 
 
 def command() -> None:

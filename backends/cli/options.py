@@ -207,12 +207,7 @@ class ParallelOptions:
                     f"--schedule {self.schedule} has one stage on each rank, and takes neither --chunks nor "
                     "--recompute nor bounds by bytes or time; leave them out, or choose another schedule"
                 )
-            return {
-                "schedule": self.schedule,
-                "micro": self.micro,
-                "bounds": bounds,
-                "pipe_options": options,
-            }
+            return {"schedule": self.schedule, "micro": self.micro, "bounds": bounds, "pipe_options": options}
         bounds = bounds or ("time" if self.model == 1 else "bytes")
         if written is None:
             name = self.schedule or "1f1b"

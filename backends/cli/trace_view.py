@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from ..comm.chrome import category, read_trace
-from ..comm.spans import Span, Trace, covered
+from ..comm.spans import Span, Trace
 from ..comm.timeline import amount, draw, duration, gantt, kind, summary
 from ..pipeline import find_schedule
 from ..pipeline.gantt import draw_pair, ends, slots
@@ -98,25 +98,9 @@ def pipelines(file: Path, step: Trace, about: dict[str, Any], png: Path | None, 
             lines += [f"{name} ({whose}): {length(trace)}, {bubble_of(trace):.1%} of the time idle"]
             if number == 0:
                 lines += [slots(trace, width=width)]
-        lines += advice(run, about.get("bounds"))
         if number == 0 and png is not None:
             draw_pair(plan, run, png, title=f"{whose}: {length(plan)} planned, {length(run)} run")
     return lines
-
-
-def advice(run: Trace, bounds: Any) -> list[str]:
-    """What to do where stages are alike in bytes, and one rank computes over twice as long as another."""
-    seconds = {
-        rank: covered(s for s, _ in instructions_of(run) if s.rank == rank) for rank in range(run.size)
-    }
-    most, least = max(seconds, key=seconds.__getitem__), min(seconds, key=seconds.__getitem__)
-    if bounds != "bytes" or seconds[most] <= 2 * seconds[least]:
-        return []
-    return [
-        f"rank {most} computes for {duration(seconds[most])}, rank {least} for {duration(seconds[least])}: "
-        "their stages are alike in bytes;",
-        "train with --bounds time, which makes them alike in time",
-    ]
 
 
 def table_of(file: Path, about: dict[str, Any], size: int) -> tuple[Timetable, list[list[int]]]:

@@ -11,9 +11,9 @@ import pytest
 
 from backends.comm import collectives, run_ranks
 from backends.comm.virtual import Link, VirtualCluster
-from backends.laws import messages_are
 from minigrad.data import shares
 from tests.backends.lanes import RANKS
+from tests.backends.message_laws import messages_are
 
 ITEM = 4  # bytes of a float32
 

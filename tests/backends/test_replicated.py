@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.comm.collectives import naive_allreduce, ring_allreduce
 from backends.data_parallel import DataParallel
-from backends.laws import Build, messages_are, trains_like_serial
+from backends.laws import Build, trains_like_serial
 from minigrad import nn, ops, optim
 from minigrad.data import Batch, shares
 from minigrad.serial import Serial
 from minigrad.work import Work, forward_backward_pass
+from tests.backends.message_laws import messages_are
 from tests.backends.test_data_parallel import Forked, batches_of, convolutional
 
 OPTIMIZERS = {

@@ -6,9 +6,9 @@ from backends import laws
 from backends.comm import collectives, differentiable, run_ranks, wire
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel.bucketed import Bucketed
-from backends.laws import is_adjoint, messages_are
 from minigrad import nn
 from tests.backends import conformance
+from tests.backends.message_laws import is_adjoint, messages_are
 from tests.bugs.bug import Bug
 
 # Laws

@@ -90,10 +90,10 @@ STORM, CLUSTER = "backends.storm.storm", "backends.storm.unreliable_cluster"
 BUGS = [
     # Saving
     Bug("checkpoints go before the new one is there", CHECKPOINTS,
-        "            self.committed = self.commit(step, part, [json.loads(described), *others])\n",
-        "            for name in generation_names(disk, self.folder)[self.keep - 1 :]:\n"
-        "                self.remove(self.folder / name)\n"
-        "            self.committed = self.commit(step, part, [json.loads(described), *others])\n",
+        "                self.committed = self.commit(step, part, [json.loads(described), *others])\n",
+        "                for name in generation_names(disk, self.folder)[self.keep - 1 :]:\n"
+        "                    self.remove(self.folder / name)\n"
+        "                self.committed = self.commit(step, part, [json.loads(described), *others])\n",
         storms_are_survived, "was written and synced, . are to be kept, and it is gone", thorough=True),
     Bug("the manifest is written into a folder that has its name already", CHECKPOINTS,
         "        disk.rename(part, self.folder / name)\n",
