@@ -20,33 +20,29 @@ from .options import DTYPES
 from .training import DATASETS
 
 
-class SavedModel:
-    """The model in ``file``, whose notes name its net, its dtype and the data set that trained it.
+def evaluated(file: Path, net: str | None = None, dataset: str | None = None) -> tuple[str, str]:
+    """The net in a model file, and in one line how many images of the test set it classifies correctly.
 
-    ``net`` and ``dataset`` stand for these notes, or for notes that are not there. Raises OSError where the
-    file cannot be read; ValueError where it holds another model, for unknown names, and without a net.
+    ``net`` and ``dataset`` stand for the notes in the file, or for notes that are not there. Raises OSError
+    where the file cannot be read; ValueError where it holds another model, for unknown names, and without a
+    net.
     """
-
-    def __init__(self, file: Path, net: str | None = None, dataset: str | None = None):
-        arrays, notes = read_model(file)
-        self.net, self.dataset = net or notes.get("net"), dataset or notes.get("dataset", DATASETS[0])
-        if self.net is None:
-            raise ValueError(f"{file} does not say which net it holds; name it with --net")
-        self.dtype = notes.get("dtype", DTYPES[0])
-        check_choice("--dataset", self.dataset, names=DATASETS)
-        check_choice("dtype", self.dtype, names=DTYPES)
-        self.model = find_net(self.net).build(np.random.default_rng(0)).to(dtype=self.dtype)
-        try:
-            self.model.load_state_dict(arrays)
-        except KeyError as error:
-            raise ValueError(f"{file} holds no {self.net}: {error.args[0]}") from None
-
-    def report(self) -> str:
-        """How many images of the test set the model classifies correctly, in one line."""
-        test = find_net(self.net or "").prepare(load(self.dataset).test, self.dtype)
-        share = accuracy(self.model, test)
-        right = round(share * len(test))
-        return f"{self.net} on {self.dataset}: {right:,} of {len(test):,} test images right ({share:.2%})"
+    arrays, notes = read_model(file)
+    name, dataset = net or notes.get("net"), dataset or notes.get("dataset", DATASETS[0])
+    if name is None:
+        raise ValueError(f"{file} does not say which net it holds; name it with --net")
+    dtype = notes.get("dtype", DTYPES[0])
+    check_choice("--dataset", dataset, names=DATASETS)
+    check_choice("dtype", dtype, names=DTYPES)
+    model = find_net(name).build(np.random.default_rng(0)).to(dtype=dtype)
+    try:
+        model.load_state_dict(arrays)
+    except KeyError as error:
+        raise ValueError(f"{file} holds no {name}: {error.args[0]}") from None
+    test = find_net(name).prepare(load(dataset).test, dtype)
+    share = accuracy(model, test)
+    right = round(share * len(test))
+    return name, f"{name} on {dataset}: {right:,} of {len(test):,} test images right ({share:.2%})"
 
 
 def test(
@@ -59,8 +55,6 @@ def test(
     ] = None,
 ) -> None:
     """Count how many test images a trained model classifies correctly."""
-    model = SavedModel(file, net, dataset)
-    print(model.report())
-    NextCommand(f"minigrad prove --net {model.net} --data 2", "can two ranks train it as one?").show(
-        Console()
-    )
+    name, line = evaluated(file, net, dataset)
+    print(line)
+    NextCommand(f"minigrad prove --net {name} --data 2", "can two ranks train it as one?").show(Console())

@@ -93,7 +93,7 @@ class Job:
             if (status := self.over()) is not None:
                 return status
             if request.number is not None and not self.passed_on:
-                if not (self.saves_at_signal() or self.is_elsewhere()):
+                if not (self.notes(rank.SAVES) or self.is_elsewhere()):
                     request.act(request.number)
                 self.send(request.number)
                 self.passed_on = True
@@ -126,7 +126,8 @@ class Job:
         """
         end = self.first_end() if status else None
         if end and end[1] == TERMINATED and status - 128 in set(signal.Signals) - {signal.SIGTERM}:
-            who = self.ranks_without_note()
+            silent = sorted(self.notes("pid").keys() - self.notes("end").keys())
+            who = f"rank {silent[0]}" if len(silent) == 1 else "a rank"
         elif end:
             who, status = f"rank {end[0]}", end[1]
             if status not in NAMES:
@@ -151,10 +152,6 @@ class Job:
             return status != 0
         killed = status > 128 and status not in {128 + number for number in SIGNALS}
         return killed or (self.first_end() is None and bool(self.notes("pid")))
-
-    def saves_at_signal(self) -> bool:
-        """Whether the job saves its state when a signal asks it to stop."""
-        return bool(self.notes(rank.SAVES))
 
     def is_elsewhere(self) -> bool:
         """Whether srun has started all ranks on other machines, as from the login node of a cluster."""
@@ -227,21 +224,6 @@ class Job:
         at, number, status = min(ends)
         return number, status, time.time() - at
 
-    def ranks_without_note(self) -> str:
-        """The ranks that noted no end, as those that were killed, in words."""
-        silent = sorted(self.notes("pid").keys() - self.notes("end").keys())
-        return f"rank {silent[0]}" if len(silent) == 1 else "a rank"
-
-    def pass_on(self, number: int, seconds: float) -> None:
-        """Send the signal to all ranks, or to the only process, and wait up to ``seconds`` for their end.
-
-        Ranks of mpiexec that are still loading Python have begun nothing, and nothing waits for them.
-        """
-        self.send(number)
-        if self.program != "mpiexec" or self.rank_processes():
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(seconds)
-
     def send(self, number: int) -> None:
         """Send the signal to all ranks that have begun, or to the only process."""
         alone = [] if self.program == "mpiexec" else [self.process.pid]
@@ -293,7 +275,10 @@ def ending_of(
                 job.report_hang()
         except Interrupted as interruption:
             if grace:
-                job.pass_on(interruption.number, grace)
+                job.send(interruption.number)
+                if job.program != "mpiexec" or job.rank_processes():  # else all still load Python
+                    with suppress(subprocess.TimeoutExpired):
+                        job.process.wait(grace)
             raise job.killed(interruption.number) from None
         if (stopped := Stopped.reported_in(job.folder)) is not None:
             sys.stderr.write(job.progress_end)
