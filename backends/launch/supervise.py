@@ -25,7 +25,7 @@ from ..process.signals import SIGNALS, Interrupted, uninterrupted
 from ..process.stop_request import StopRequest
 from ..process.stopped import Stopped, resume_command
 from ..process.sweep import MARK
-from .terminal import progress_end, wrapped
+from .terminal import progress_end
 
 METRICS = "metrics"  # the note in the job's folder: the path of the metrics log that a training writes
 INTERVAL = 0.05  # seconds between two checks of the job
@@ -252,20 +252,20 @@ def ending_of(
     grace: float = 0.0,
     seconds: float | None = None,
     output: IO | None = None,
-    width: int | None = None,
+    shown: Callable[[Iterable[bytes]], Iterable[bytes]] = iter,
     saves: bool = False,
 ) -> Ending:
     """Run ``command``, and end every process that it leaves; returns how it ended.
 
     An interrupting signal is passed on to the command, which has ``grace`` seconds to end by itself before
     it is killed. If this process is killed, the job ends too. ``output`` is a file for all that the command
-    prints; else lines wider than ``width`` are cut between words. Raises TimeoutExpired after ``seconds``.
+    prints; else ``shown`` may change it on its way to stdout. Raises TimeoutExpired after ``seconds``.
     With ``saves``, ranks that save their state at a signal have the time for it that ``StopRequest`` gives,
     and this raises Stopped.
     """
     with (
         tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder,
-        relay(width) if output is None else nullcontext(output) as stdout,
+        relay(shown) if output is None else nullcontext(output) as stdout,
         supervised(command, variables, folder, stdout=stdout, stderr=output) as job,
     ):
         try:
@@ -310,17 +310,13 @@ def supervised(command: list[str], variables: dict[str, str], folder: str, **set
 
 
 @contextmanager
-def relay(width: int | None = None) -> Iterator[int]:
-    """A descriptor that copies to stdout, without MPICH's nine lines about a rank's end; ours is one line.
-
-    With a ``width`` no line is wider, unless it is one word.
-    """
+def relay(shown: Callable[[Iterable[bytes]], Iterable[bytes]]) -> Iterator[int]:
+    """A descriptor that copies to stdout, without MPICH's nine lines about a rank's end; ours is one line."""
     reader, writer = os.pipe()
 
     def pass_on() -> None:
         with open(reader, "rb", buffering=0) as source:
-            texts = without_banner(iter(lambda: source.read(1 << 16), b""))
-            for text in texts if width is None else wrapped(texts, width):
+            for text in shown(without_banner(iter(lambda: source.read(1 << 16), b""))):
                 with suppress(OSError):  # nobody reads it, as behind head: the job goes on all the same
                     while text:
                         text = text[os.write(1, text) :]

@@ -37,6 +37,7 @@ from . import INSTALLED, LESSONS
 from .progress import FILE as PROGRESS
 from .progress import Progress, note_answers, note_lesson, note_points
 from .repository import repository
+from .wrapped_lines import wrapped
 
 if TYPE_CHECKING:
     from .grading.assignment import Assignment
@@ -155,9 +156,9 @@ def lesson(
     script = own_copy(chosen.file)
     print(f"lesson {chosen.number}; the file to read beside it:\n{script}\n", flush=True)
     try:
-        width = console.width if console.is_terminal else None
+        shown = partial(wrapped, width=console.width) if console.is_terminal else iter
         variables = {"PYTHONIOENCODING": ":replace", **os.environ}  # a locale without a character prints ?
-        status = supervise([sys.executable, str(script)], variables, width=width)
+        status = supervise([sys.executable, str(script)], variables, shown=shown)
     except Interrupted as error:
         raise Interrupted(error.number, "the figures that it has drawn are in runs/lessons/") from None
     if status == 0:
