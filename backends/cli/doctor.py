@@ -28,22 +28,11 @@ from minigrad.device import cuda_problem
 from ..comm import run_ranks
 from ..comm.link import measure_ring
 from ..comm.wire import cuda_aware
-from ..launch import slurm
-from ..launch.launch import (
-    default_threads,
-    environment,
-    find_mpiexec,
-    load_mpi,
-    mpi_problem,
-    mpiexec_vendor,
-    own_modules,
-    size_under_mpiexec,
-    under_mpiexec,
-)
+from ..launch import launch, slurm
 from ..launch.ping_pong import Links, measure_links
 from ..launch.supervise import supervise
 from ..process.cores import THREAD_VARIABLES, cores, ranks_here
-from ..process.launcher import WorldError, step_tasks
+from ..process.launcher import WorldError, size_under_mpiexec, step_tasks, under_mpiexec
 from ..registry import strategy_names
 from ..words import counted
 from .console import new_console
@@ -92,11 +81,11 @@ def blas() -> Iterator[Finding]:
 
 
 def mpi() -> Iterator[Finding]:
-    mpiexec = find_mpiexec()
-    state = f"{mpiexec} ({mpiexec_vendor()})" if mpiexec else "none beside this Python"
-    yield Finding("mpiexec", state, "" if mpiexec else mpi_problem() or "")
+    mpiexec = launch.find_mpiexec()
+    state = f"{mpiexec} ({launch.mpiexec_vendor()})" if mpiexec else "none beside this Python"
+    yield Finding("mpiexec", state, "" if mpiexec else launch.mpi_problem() or "")
     if importlib.util.find_spec("mpi4py") is None:
-        yield Finding("MPI", "mpi4py is not installed", mpi_problem() or "")
+        yield Finding("MPI", "mpi4py is not installed", launch.mpi_problem() or "")
         return
     try:
         yield Finding("MPI", mpi_version())
@@ -122,7 +111,7 @@ def in_slurm() -> Iterator[Finding]:
     connects = (
         f"srun offers {', '.join(slurm.plugins()) or 'nothing'}, MpiDefault is {slurm.default_plugin()}"
     )
-    srun = (job or slurm.Job("", 1, 0)).srun(mpiexec=find_mpiexec() is not None)
+    srun = (job or slurm.Job("", 1, 0)).srun(mpiexec=launch.find_mpiexec() is not None)
     if tasks is None and srun is not None:
         started = f"srun {srun[-1]}" if srun[-1].startswith("--mpi=") else "srun as it is set up here"
     else:
@@ -139,7 +128,7 @@ def mpi_version() -> str:
     """
     line = "from backends.comm import mpi; print(mpi.library_version())"
     if under_mpiexec():
-        load_mpi()
+        launch.load_mpi()
         from ..comm import mpi as transport
 
         return transport.library_version()
@@ -153,7 +142,7 @@ def answer(
     command: list[str], variables: dict[str, str] | None = None, seconds: float = 30
 ) -> tuple[int, list[str]]:
     """The command's exit status and the lines that it prints; raises TimeoutExpired after ``seconds``."""
-    variables = (variables or environment(2)) | own_modules()
+    variables = (variables or launch.environment(2)) | launch.own_modules()
     with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
         status = supervise(command, variables, seconds=seconds, output=output)
         output.seek(0)
@@ -172,7 +161,7 @@ def ranks() -> Iterator[Finding]:
     crowded = "start fewer: ranks without a core of their own wait for one another" if n > here else ""
     yield Finding("ranks", state, crowded)
     setting = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
-    threads = int(setting) if setting.isdigit() else default_threads(n)
+    threads = int(setting) if setting.isdigit() else launch.default_threads(n)
     own = f"as minigrad sets it; {THREAD_VARIABLES[0]} changes it"
     source = f"{THREAD_VARIABLES[0]} or its like says {setting}" if setting else own
     fewer = f"unset {', '.join(THREAD_VARIABLES)}, or set them to {max(1, here // n)}"
@@ -185,11 +174,11 @@ def links() -> Iterator[Finding]:
     of_threads = run_ranks(2, measure_ring)[0]
     if of_threads is not None:
         yield Finding("thread ranks", f"{of_threads.words()} between two")
-    if mpi_problem() or under_mpiexec():
+    if launch.mpi_problem() or under_mpiexec():
         return
     ping_pong = [sys.executable, "-m", "mpi4py", "-m", "backends.launch.ping_pong"]
     try:
-        status, lines = answer([str(find_mpiexec()), "-n", "2", *ping_pong])
+        status, lines = answer([str(launch.find_mpiexec()), "-n", "2", *ping_pong])
         line = next((line for line in lines if line.startswith("{")), None)
         if line is not None:
             measured = Links.read(line)
@@ -221,15 +210,15 @@ def links_of_hosts(hosts: Path) -> Links:
             socket.getaddrinfo(name, None)
         except OSError:
             raise ValueError(f"the host {name} in {hosts} has no address; correct its name") from None
-    if problem := mpi_problem():
+    if problem := launch.mpi_problem():
         raise RuntimeError(f"--hosts: {problem}")
     on_each = ["-f", str(hosts), "-ppn", "1"]
-    if mpiexec_vendor() == "Open MPI":
+    if launch.mpiexec_vendor() == "Open MPI":
         on_each = ["--hostfile", str(hosts), "--map-by", "node", "--bind-to", "none"]
     ping_pong = [sys.executable, "-m", "mpi4py", "-m", "backends.launch.ping_pong"]
-    command = [str(find_mpiexec()), *on_each, "-n", str(len(names)), *ping_pong]
+    command = [str(launch.find_mpiexec()), *on_each, "-n", str(len(names)), *ping_pong]
     try:
-        status, lines = answer(command, environment(len(names), one_machine=False), HOSTS_SECONDS)
+        status, lines = answer(command, launch.environment(len(names), one_machine=False), HOSTS_SECONDS)
     except subprocess.TimeoutExpired:
         raise RuntimeError(
             f"the hosts in {hosts} did not answer in {HOSTS_SECONDS} s; try ssh to each of them"
@@ -309,7 +298,7 @@ def doctor(
     check_writable(json)
     links = None
     if (size_under_mpiexec() or 1) > 1:
-        comm = load_mpi()()
+        comm = launch.load_mpi()()
         links = measure_links(comm)
         comm.close()
         if comm.rank > 0:
