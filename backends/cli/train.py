@@ -61,10 +61,7 @@ def train(
     console = new_console()
     if checked is not None:
         undrawable = drawing_problem()
-        notes = [
-            *config.notes(),
-            *([] if undrawable is None else [f"note: no curves are drawn: {undrawable}"]),
-        ]
+        notes = config.notes() + ([] if undrawable is None else [f"note: no curves are drawn: {undrawable}"])
         print(*notes, sep="\n", end="\n" * bool(notes), flush=True)
 
     def work(comm) -> None:
