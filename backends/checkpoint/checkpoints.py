@@ -445,10 +445,14 @@ def newest_step(folder: Path, disk: Disk = REAL) -> tuple[str, int] | None:
 
 def generations(folder: Path, disk: Disk = REAL) -> Iterator[Generation | Damaged]:
     """Each generation in a folder, the newest first, or what is wrong with it; all files are read."""
-    for name in generation_names(disk, folder):
-        try:
-            generation = read_generation(folder / name, disk)
-            generation.arrays()
-            yield generation
-        except Damaged as error:
-            yield error
+    return (whole_generation(folder / name, disk) for name in generation_names(disk, folder))
+
+
+def whole_generation(folder: Path, disk: Disk = REAL) -> Generation | Damaged:
+    """The generation in a folder, all of whose files are read, or what is wrong with it."""
+    try:
+        generation = read_generation(folder, disk)
+        generation.arrays()
+    except Damaged as error:
+        return error
+    return generation
