@@ -5,7 +5,6 @@ Lecture section: model parallelism. Lesson: 11_model_parallel, by ``model_parall
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from minigrad.tape import current_tape
 from minigrad.tensor import Parameter, Tensor
 from minigrad.work import Loss
 
+from .comm.allgather_json import allgather_json
 from .comm.collectives import allgather, broadcast
 from .comm.communicator import Communicator
 
@@ -114,13 +114,10 @@ class LayersOfRanks(PlacedState):
 def all_gather_named(comm: Communicator, values: Values) -> Values:
     """The arrays of all ranks by name, where no two ranks have the same name. Collective."""
     values_of_all: Values = {}
-    for rank in range(comm.size):
-        own = values if rank == comm.rank else {}
-        text = json.dumps({name: value is not None for name, value in own.items()})
-        message = broadcast(comm, np.frombuffer(text.encode(), np.uint8), rank)
-        for name, present in json.loads(bytes(message)).items():
-            value = broadcast(comm, own.get(name, np.zeros(0)), rank) if present else None
-            values_of_all[name] = value
+    for rank, present in enumerate(allgather_json(comm, {name: x is not None for name, x in values.items()})):
+        for name in present:
+            x = broadcast(comm, values.get(name, np.zeros(0)), rank) if present[name] else None
+            values_of_all[name] = x
     return values_of_all
 
 

@@ -26,7 +26,14 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from backends.launch.launch import THREAD_VARIABLES, load_mpi, mpi_problem, start_mpiexec, under_mpiexec
+from backends.launch.launch import (
+    THREAD_VARIABLES,
+    load_mpi,
+    mpi_problem,
+    printed_start_line,
+    under_mpiexec,
+)
+from backends.launch.supervise import supervise
 
 RANKS, LEAST_SECONDS, STEPS_COMPARED = 2, 0.15, 4
 TARGETS = {"W2": (1.7, 1.5), "W3": (1.75, 1.65), "W4": (1.85, 1.8)}  # speedup of the best, of replicated
@@ -85,7 +92,8 @@ def on_this_machine(script: str, arguments: list[str]) -> dict[str, Any]:
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     with tempfile.TemporaryDirectory() as folder:
         os.environ[RESULT] = str(Path(folder) / "figures.json")
-        if status := start_mpiexec(RANKS, [str(Path(script).resolve()), *arguments]):
+        line = printed_start_line(RANKS, [str(Path(script).resolve()), *arguments])
+        if status := supervise(*line, saves=True):
             raise typer.Exit(status)
         return json.loads(Path(os.environ[RESULT]).read_text(encoding="utf-8"))
 

@@ -28,7 +28,8 @@ from backends.comm import Communicator, collectives, run_ranks
 from backends.comm.collectives import naive_allreduce
 from backends.comm.link import one_way
 from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
-from backends.launch.launch import load_mpi, mpi_problem, start_mpiexec, under_mpiexec
+from backends.launch.launch import load_mpi, mpi_problem, printed_start_line, under_mpiexec
+from backends.launch.supervise import supervise
 
 SIZES = [8, 1 << 10, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26]
 LEAST_BYTES, MOST_REPEATS = 1 << 27, 200  # a figure of one round covers this much, but no more calls
@@ -55,7 +56,8 @@ def main(
     figures = {"threads": run_ranks(2, lambda comm: messages(comm, sizes, rounds))[0]}
     with tempfile.TemporaryDirectory() as folder:
         os.environ[RESULT] = str(Path(folder) / "figures.json")
-        if status := start_mpiexec(ranks, [str(Path(__file__).resolve()), *sys.argv[1:]]):
+        line = printed_start_line(ranks, [str(Path(__file__).resolve()), *sys.argv[1:]])
+        if status := supervise(*line, saves=True):
             raise typer.Exit(status)
         for name, times in json.loads(Path(os.environ[RESULT]).read_text(encoding="utf-8")).items():
             figures[name] = {what: {int(n): t for n, t in by.items()} for what, by in times.items()}

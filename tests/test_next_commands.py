@@ -65,7 +65,7 @@ def printed(tmp_path_factory):
         patched.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
         for name in (*launcher.RANK_VARIABLES, *launcher.SIZE_VARIABLES, launcher.RANKS):
             patched.delenv(name, raising=False)
-        patched.setattr("backends.cli.commands.run.run_script", lambda *arguments: 0)
+        patched.setattr("backends.cli.run.run_script", lambda *arguments: 0)
         patched.setattr(lesson, "supervise", lambda *arguments, **settings: 0)
         patched.setattr("minigrad_course.handout.command.write_handout", lambda *arguments: 0)
         patched.setattr(Speedup, "start", lambda self: 0)

@@ -183,8 +183,16 @@ class Checkpoints:
     def write_part(self, step: int, content: bytes, described: bytes) -> None:
         """Write this rank's file and what is in it; rank 0 then commits. Keeps an error for ``wait``."""
         part = self.folder / f".step-{step:08}.{self.token}.part"
+        disk, rank = self.disk, self.comm.rank
         try:
-            self.write_files(step, part, content, described)
+            disk.make_folder(part)
+            disk.write(part / f"rank-{rank}.safetensors", content)
+            if rank > 0:
+                self.write_description(part, described)
+            else:
+                others = [self.description(part, rank) for rank in range(1, self.comm.size)]
+                self.committed = self.commit(step, part, [json.loads(described), *others])
+                self.prune(self.committed)
         except OSError as error:
             problem = error.strerror or str(error)
             self.error = OSError(
@@ -194,18 +202,6 @@ class Checkpoints:
                 self.give_up(part, problem)
         except Exception as error:  # of which nobody would hear on this thread
             self.error = error
-
-    def write_files(self, step: int, part: Path, content: bytes, described: bytes) -> None:
-        """Write this rank's file and its description into the folder ``part``; rank 0 then commits."""
-        disk, rank = self.disk, self.comm.rank
-        disk.make_folder(part)
-        disk.write(part / f"rank-{rank}.safetensors", content)
-        if rank > 0:
-            self.write_description(part, described)
-        else:
-            others = [self.description(part, rank) for rank in range(1, self.comm.size)]
-            self.committed = self.commit(step, part, [json.loads(described), *others])
-            self.prune(self.committed)
 
     def write_description(self, part: Path, described: bytes) -> None:
         """Tell rank 0 what this rank has written."""
@@ -438,11 +434,7 @@ def shared_out(arrays: Arrays, parts: int) -> list[list[str]]:
 
 def describe(array: np.ndarray) -> dict[str, Any]:
     """What a manifest says of an array."""
-    return {
-        "shape": list(array.shape),
-        "dtype": array.dtype.name,
-        "crc32": crc32(array.tobytes()),
-    }
+    return {"shape": list(array.shape), "dtype": array.dtype.name, "crc32": crc32(array.tobytes())}
 
 
 def newest_step(folder: Path, disk: Disk = REAL) -> tuple[str, int] | None:
@@ -453,10 +445,14 @@ def newest_step(folder: Path, disk: Disk = REAL) -> tuple[str, int] | None:
 
 def generations(folder: Path, disk: Disk = REAL) -> Iterator[Generation | Damaged]:
     """Each generation in a folder, the newest first, or what is wrong with it; all files are read."""
-    for name in generation_names(disk, folder):
-        try:
-            generation = read_generation(folder / name, disk)
-            generation.arrays()
-            yield generation
-        except Damaged as error:
-            yield error
+    return (whole_generation(folder / name, disk) for name in generation_names(disk, folder))
+
+
+def whole_generation(folder: Path, disk: Disk = REAL) -> Generation | Damaged:
+    """The generation in a folder, all of whose files are read, or what is wrong with it."""
+    try:
+        generation = read_generation(folder, disk)
+        generation.arrays()
+    except Damaged as error:
+        return error
+    return generation

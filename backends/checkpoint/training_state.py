@@ -142,7 +142,24 @@ def load_state(
             "gather_state and load_state the same schedule, or neither of them one"
         )
     try:
-        load_facts(comm, backend, model, optimizer, arrays, facts, same_layout, schedule)
+        backend.count_steps_from(facts["step_number"])
+        if schedule is not None:
+            schedule.set_own_values(facts["schedule"])
+        ranks = facts["of each rank"]
+        if all("seeds" in own for own in ranks):  # else of an earlier version: those of the model's rng
+            load_seeds(model, {name: seed for own in ranks for name, seed in own["seeds"].items()})
+        if same_layout is None:
+            same_layout = {type(backend).__name__} == {own.get("strategy") for own in ranks}
+            same_layout &= len(ranks) == comm.size
+        if same_layout:
+            load_own_state(comm.rank, backend, model, optimizer, arrays, facts)
+        elif backend.traits.same_layout_only or any(own["same layout only"] for own in ranks):
+            raise ValueError(
+                "the checkpoint holds a state of each rank, as residuals or models; resume with the same "
+                "ranks, strategy and options"
+            )
+        else:
+            load_optimizer(backend, model, optimizer, arrays, facts["optimizer"])
         if history is not None:
             vars(history).update(vars(History(**facts["history"])))
     except (IndexError, KeyError, TypeError) as error:
@@ -152,35 +169,11 @@ def load_state(
         ) from error
 
 
-def load_facts(
-    comm: Communicator,
-    backend: Strategy,
-    model: Module,
-    optimizer: Optimizer,
-    arrays: Arrays,
-    facts: dict[str, Any],
-    same_layout: bool | None,
-    schedule: OwnState | None,
+def load_own_state(
+    rank: int, backend: Strategy, model: Module, optimizer: Optimizer, arrays: Arrays, facts: dict[str, Any]
 ) -> None:
-    """Do what ``load_state`` does, for facts that have all the names that ``gather_state`` gives them."""
-    backend.count_steps_from(facts["step_number"])
-    if schedule is not None:
-        schedule.set_own_values(facts["schedule"])
-    ranks = facts["of each rank"]
-    if all("seeds" in own for own in ranks):  # else of an earlier version: they are those of the model's rng
-        load_seeds(model, {name: seed for own in ranks for name, seed in own["seeds"].items()})
-    if same_layout is None:
-        same_layout = {type(backend).__name__} == {own.get("strategy") for own in ranks}
-        same_layout &= len(ranks) == comm.size
-    if not same_layout:
-        if backend.traits.same_layout_only or any(own["same layout only"] for own in ranks):
-            raise ValueError(
-                "the checkpoint holds a state of each rank, as residuals or models; resume with the same "
-                "ranks, strategy and options"
-            )
-        load_optimizer(backend.state, model, optimizer, arrays, facts["optimizer"])
-        return
-    own, prefix = ranks[comm.rank], f"rank-{comm.rank}/"
+    """Give this rank the optimizer's state and what the rank with its number had of its own."""
+    own, prefix = facts["of each rank"][rank], f"rank-{rank}/"
     mine = {n.removeprefix(prefix): array.copy() for n, array in arrays.items() if n.startswith(prefix)}
     if backend.traits.models_differ:
         load_model_state(model, mine)

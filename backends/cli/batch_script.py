@@ -15,6 +15,7 @@ from operator import mul
 from pathlib import Path
 
 from ..words import counted
+from .strategy_flags import option
 
 TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
 UNITS = ((60, 1), (3600, 60, 1))  # of minutes:seconds, and of hours:minutes:seconds
@@ -94,15 +95,19 @@ class BatchScript:
     read, or too short for the notice.
     """
 
-    words: Sequence[str]
-    nodes: int = 1
-    tasks: int = 1
-    cpus: int = 1
-    time: str | None = None
-    notice: int = 60
+    words: Sequence[str] = ()
+    nodes: int = option(1, "number of nodes", min=1)
+    tasks: int = option(1, "number of ranks on each node", "--tasks-per-node", min=1)
+    cpus: int = option(1, "number of CPUs of each rank", "--cpus-per-task", min=1)
+    time: str | None = option(
+        None, "time limit as of sbatch, as 2:00:00 (default: the partition's)", metavar="TIME"
+    )
+    notice: int = option(60, "seconds before the limit at which training is to end", metavar="S", min=1)
     checkpoint: Path | None = None
     resume: Path | None = None
-    extra: Sequence[str] = ()
+    extra: list[str] | None = option(
+        None, "another option of sbatch, as --partition=long; repeatable", "--sbatch", metavar="OPTION"
+    )
 
     def __post_init__(self) -> None:
         early = self.notice + SLACK
@@ -113,9 +118,9 @@ class BatchScript:
             )
         if self.time is not None:
             seconds_of(self.time)
-        for option in self.extra:
-            if not option.startswith("-") or "\n" in option:
-                raise ValueError(f"--sbatch takes an option of sbatch, as --partition=long; got {option!r}")
+        for word in self.extra or ():
+            if not word.startswith("-") or "\n" in word:
+                raise ValueError(f"--sbatch takes an option of sbatch, as --partition=long; got {word!r}")
 
     @property
     def ranks(self) -> int:
@@ -137,7 +142,7 @@ class BatchScript:
             ranks=counted(self.ranks, "rank"),
             cpus=counted(self.cpus, "CPU"),
             limit=limit,
-            extra="".join(f"#SBATCH {shlex.quote(option)}\n" for option in self.extra),
+            extra="".join(f"#SBATCH {shlex.quote(word)}\n" for word in self.extra or ()),
             restart=(ONCE if self.checkpoint is None else RESTART).format(n=self),
             environment=environment(),
             starts=starts,

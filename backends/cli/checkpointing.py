@@ -17,16 +17,8 @@ from .strategy_flags import option
 
 PANEL: dict[str, Any] = {"rich_help_panel": "Checkpoints"}
 LAYOUT = ("strategy", "options", "data", "pipe", "model", "plan", "schedule", "micro", "chunks", "bounds")
-FREE = (
-    *LAYOUT,
-    "epochs",
-    "timetable",
-    "pipe_options",
-    "recompute",
-    "transport",
-    "device",
-    "capture",
-)  # any may resume
+# A training that resumes may change these, and no others.
+FREE = (*LAYOUT, "epochs", "timetable", "pipe_options", "recompute", "transport", "device", "capture")
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from textwrap import wrap
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+import typer
 from rich.text import Text
 from threadpoolctl import threadpool_info
 
@@ -27,25 +28,17 @@ from minigrad.device import cuda_problem
 from ..comm import run_ranks
 from ..comm.link import measure_ring
 from ..comm.wire import cuda_aware
-from ..launch import slurm
-from ..launch.launch import (
-    default_threads,
-    environment,
-    find_mpiexec,
-    load_mpi,
-    mpi_problem,
-    mpiexec_vendor,
-    own_modules,
-    size_under_mpiexec,
-    under_mpiexec,
-)
-from ..launch.ping_pong import Links
+from ..launch import launch, slurm
+from ..launch.ping_pong import Links, measure_links
 from ..launch.supervise import supervise
 from ..process.cores import THREAD_VARIABLES, cores, ranks_here
-from ..process.launcher import WorldError, step_tasks
+from ..process.launcher import WorldError, size_under_mpiexec, step_tasks, under_mpiexec
 from ..registry import strategy_names
 from ..words import counted
-from .link_report import conclusion
+from .console import new_console
+from .link_report import as_values, conclusion, link_table
+from .next_command import NextCommand
+from .run_folder import Json, check_writable, write_json
 
 HOSTS_SECONDS = 120  # within which ranks on other hosts start and measure their links
 
@@ -88,11 +81,11 @@ def blas() -> Iterator[Finding]:
 
 
 def mpi() -> Iterator[Finding]:
-    mpiexec = find_mpiexec()
-    state = f"{mpiexec} ({mpiexec_vendor()})" if mpiexec else "none beside this Python"
-    yield Finding("mpiexec", state, "" if mpiexec else mpi_problem() or "")
+    mpiexec = launch.find_mpiexec()
+    state = f"{mpiexec} ({launch.mpiexec_vendor()})" if mpiexec else "none beside this Python"
+    yield Finding("mpiexec", state, "" if mpiexec else launch.mpi_problem() or "")
     if importlib.util.find_spec("mpi4py") is None:
-        yield Finding("MPI", "mpi4py is not installed", mpi_problem() or "")
+        yield Finding("MPI", "mpi4py is not installed", launch.mpi_problem() or "")
         return
     try:
         yield Finding("MPI", mpi_version())
@@ -118,7 +111,7 @@ def in_slurm() -> Iterator[Finding]:
     connects = (
         f"srun offers {', '.join(slurm.plugins()) or 'nothing'}, MpiDefault is {slurm.default_plugin()}"
     )
-    srun = (job or slurm.Job("", 1, 0)).srun(mpiexec=find_mpiexec() is not None)
+    srun = (job or slurm.Job("", 1, 0)).srun(mpiexec=launch.find_mpiexec() is not None)
     if tasks is None and srun is not None:
         started = f"srun {srun[-1]}" if srun[-1].startswith("--mpi=") else "srun as it is set up here"
     else:
@@ -135,7 +128,7 @@ def mpi_version() -> str:
     """
     line = "from backends.comm import mpi; print(mpi.library_version())"
     if under_mpiexec():
-        load_mpi()
+        launch.load_mpi()
         from ..comm import mpi as transport
 
         return transport.library_version()
@@ -149,7 +142,7 @@ def answer(
     command: list[str], variables: dict[str, str] | None = None, seconds: float = 30
 ) -> tuple[int, list[str]]:
     """The command's exit status and the lines that it prints; raises TimeoutExpired after ``seconds``."""
-    variables = (variables or environment(2)) | own_modules()
+    variables = (variables or launch.environment(2)) | launch.own_modules()
     with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
         status = supervise(command, variables, seconds=seconds, output=output)
         output.seek(0)
@@ -168,7 +161,7 @@ def ranks() -> Iterator[Finding]:
     crowded = "start fewer: ranks without a core of their own wait for one another" if n > here else ""
     yield Finding("ranks", state, crowded)
     setting = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
-    threads = int(setting) if setting.isdigit() else default_threads(n)
+    threads = int(setting) if setting.isdigit() else launch.default_threads(n)
     own = f"as minigrad sets it; {THREAD_VARIABLES[0]} changes it"
     source = f"{THREAD_VARIABLES[0]} or its like says {setting}" if setting else own
     fewer = f"unset {', '.join(THREAD_VARIABLES)}, or set them to {max(1, here // n)}"
@@ -181,11 +174,11 @@ def links() -> Iterator[Finding]:
     of_threads = run_ranks(2, measure_ring)[0]
     if of_threads is not None:
         yield Finding("thread ranks", f"{of_threads.words()} between two")
-    if mpi_problem() or under_mpiexec():
+    if launch.mpi_problem() or under_mpiexec():
         return
     ping_pong = [sys.executable, "-m", "mpi4py", "-m", "backends.launch.ping_pong"]
     try:
-        status, lines = answer([str(find_mpiexec()), "-n", "2", *ping_pong])
+        status, lines = answer([str(launch.find_mpiexec()), "-n", "2", *ping_pong])
         line = next((line for line in lines if line.startswith("{")), None)
         if line is not None:
             measured = Links.read(line)
@@ -217,15 +210,15 @@ def links_of_hosts(hosts: Path) -> Links:
             socket.getaddrinfo(name, None)
         except OSError:
             raise ValueError(f"the host {name} in {hosts} has no address; correct its name") from None
-    if problem := mpi_problem():
+    if problem := launch.mpi_problem():
         raise RuntimeError(f"--hosts: {problem}")
     on_each = ["-f", str(hosts), "-ppn", "1"]
-    if mpiexec_vendor() == "Open MPI":
+    if launch.mpiexec_vendor() == "Open MPI":
         on_each = ["--hostfile", str(hosts), "--map-by", "node", "--bind-to", "none"]
     ping_pong = [sys.executable, "-m", "mpi4py", "-m", "backends.launch.ping_pong"]
-    command = [str(find_mpiexec()), *on_each, "-n", str(len(names)), *ping_pong]
+    command = [str(launch.find_mpiexec()), *on_each, "-n", str(len(names)), *ping_pong]
     try:
-        status, lines = answer(command, environment(len(names), one_machine=False), HOSTS_SECONDS)
+        status, lines = answer(command, launch.environment(len(names), one_machine=False), HOSTS_SECONDS)
     except subprocess.TimeoutExpired:
         raise RuntimeError(
             f"the hosts in {hosts} did not answer in {HOSTS_SECONDS} s; try ssh to each of them"
@@ -290,3 +283,41 @@ def beside(text: str, margin: int, columns: int) -> str:
     width = max(columns - margin, 20)
     lines = [wrap(line, width, break_long_words=False, break_on_hyphens=False) for line in text.splitlines()]
     return f"\n{' ' * margin}".join(part for parts in lines for part in parts)
+
+
+def doctor(
+    hosts: Annotated[
+        Path | None, typer.Option(help="measure the links between the hosts in this file", metavar="FILE")
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Check what this machine offers, and how to install what is missing.
+
+    As ranks of mpiexec or srun, or with --hosts, it measures the link of each pair of ranks, too.
+    """
+    check_writable(json)
+    links = None
+    if (size_under_mpiexec() or 1) > 1:
+        comm = launch.load_mpi()()
+        links = measure_links(comm)
+        comm.close()
+        if comm.rank > 0:
+            return
+    elif hosts is not None:
+        links = links_of_hosts(hosts)
+    findings = [] if hosts is not None else examine()
+    console = new_console()
+    if findings:
+        console.print(report(findings, console.width), soft_wrap=True)
+    if links is not None:
+        console.print(link_table(links))
+        console.print(conclusion(links), highlight=False, soft_wrap=True)
+    if json is not None:
+        values = {"findings": [finding._asdict() for finding in findings]}
+        write_json(json, values | ({} if links is None else as_values(links)))
+    if any(f.needed and f.remedy for f in findings):
+        sys.exit(1)
+    if links is not None:
+        NextCommand("minigrad lesson 05", "what a message costs on a link").show(console)
+    else:
+        NextCommand("minigrad train --data 2", "train on two ranks").show(console)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from minigrad.lr_schedules import Schedule
@@ -31,7 +31,8 @@ class Lengths:
 
     def rate(self, schedule_of: Callable[[int], Schedule]) -> Schedule:
         """The rate of each step by the schedule, of so many steps, that was followed at that step."""
-        return successive([(start, schedule_of(steps)) for start, steps in self.parts])
+        parts = [(start, schedule_of(steps)) for start, steps in reversed(self.parts)]
+        return lambda step: next(schedule for start, schedule in parts if start <= step)(step)
 
     def notes(self, name: str, schedule_of: Callable[[int], Schedule]) -> list[str]:
         """What the training does that a user may not expect, a sentence each."""
@@ -45,8 +46,3 @@ class Lengths:
         if self.taken == self.steps:
             return [f"note: all {self.steps} steps were taken before; a larger --epochs goes on"]
         return []
-
-
-def successive(parts: Sequence[tuple[int, Schedule]]) -> Schedule:
-    """Each schedule from its step on, up to the next one's."""
-    return lambda step: next(schedule for start, schedule in reversed(parts) if start <= step)(step)

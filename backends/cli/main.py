@@ -16,7 +16,16 @@ from ..process.launcher import say
 from .lazy_command import LazyCommand
 from .refusal import in_one_line, is_refusal
 
-OWN = ("train", "prove", "test", "trace", "run", "slurm", "doctor", "checkpoint")
+OWN = {
+    "train": "train:train",
+    "prove": "proof:prove",
+    "test": "saved_model:test",
+    "trace": "trace_view:trace",
+    "run": "run:app",
+    "slurm": "slurm_command:app",
+    "doctor": "doctor:doctor",
+    "checkpoint": "checkpoint_command:app",
+}
 GROUP = "minigrad.commands"  # entry points by which other packages, such as the lessons, add commands
 
 
@@ -25,15 +34,13 @@ class Commands(TyperGroup):
 
     def __init__(self, **settings: Any):
         super().__init__(**settings)
-        own = [EntryPoint(name, f"backends.cli.commands.{name}:app", GROUP) for name in OWN]
+        own = [EntryPoint(name, f"backends.cli.{place}", GROUP) for name, place in OWN.items()]
         for entry in (*own, *entry_points(group=GROUP)):
             self.add_command(LazyCommand(entry), entry.name)
 
 
 app = typer.Typer(
-    cls=Commands,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=Commands, pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]}
 )
 
 

@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 
 from minigrad import lr_schedules
 from minigrad.device import check_device
@@ -63,7 +62,6 @@ def positive(flag: str, help: str, **settings: Any) -> Any:
 
 ranks_option = partial(option, rich_help_panel="Ranks")
 pipeline_option = partial(option, rich_help_panel="Pipelines, for --pipe of 2 or more")
-Json = Annotated[Path | None, typer.Option(help="also write the results to this JSON file", metavar="FILE")]
 
 
 def seed_option() -> Any:
@@ -209,12 +207,7 @@ class ParallelOptions:
                     f"--schedule {self.schedule} has one stage on each rank, and takes neither --chunks nor "
                     "--recompute nor bounds by bytes or time; leave them out, or choose another schedule"
                 )
-            return {
-                "schedule": self.schedule,
-                "micro": self.micro,
-                "bounds": bounds,
-                "pipe_options": options,
-            }
+            return {"schedule": self.schedule, "micro": self.micro, "bounds": bounds, "pipe_options": options}
         bounds = bounds or ("time" if self.model == 1 else "bytes")
         if written is None:
             name = self.schedule or "1f1b"

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+import sys
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+import typer
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from minigrad import exact_convolutions
 from minigrad.data import Batch
+from minigrad.files import replacement
 from minigrad.mnist import load
 from minigrad.models import find_net
 from minigrad.serial import Serial
 from minigrad.strategy import Strategy
 
 from ..comm import Communicator
+from ..launch.launch import run
 from ..laws import bound_for, differences_from_serial
-from .options import DTYPES, choice, device_option, exact_option, seed_option
+from ..registry import load_strategy
+from .console import new_console
+from .next_command import lesson_of
+from .options import DTYPES, ParallelOptions, choice, device_option, exact_option, seed_option
 from .parallel import ParallelConfig, chosen, ranks_of
-from .strategy_flags import option
+from .run_folder import Json, check_writable, write_json
+from .strategy_flags import WithOptions, option
 
 COLUMNS = ("name", "shape", "max_abs_error", "max_rel_error", "worst_rank")  # of a Difference, in JSON
 
@@ -147,3 +157,46 @@ def conclusion(verdict: dict[str, Any]) -> Text:
     if all(row["max_abs_error"] == 0 for row in rows_of(verdict)):
         return Text("PROVED: all ranks equal the serial run bit for bit", "bold green")
     return Text(f"PROVED: all ranks equal the serial run to {relative} {allowed}", "bold green")
+
+
+@WithOptions
+def prove(
+    ranks: ParallelOptions,
+    proof: Proof,
+    json: Json = None,
+    svg: Annotated[
+        Path | None, typer.Option(help="also draw the table to this SVG file", metavar="FILE")
+    ] = None,
+    *,
+    flags: dict[str, Any],
+) -> None:
+    """Compare all gradients of one parallel step, on all ranks, with a serial step (status 1: not equal).
+
+    Differences are relative to the largest element of each gradient, and at least a tenth of the model's.
+    """
+    one_rank = "serial" if ranks.pipe > 1 else "replicated"
+    settings = replace(proof, **ranks.configure(flags, proof.batch, one_rank))
+    checked = settings.parallel.check(settings.backend)
+    check_writable(json)
+    check_writable(svg, "--svg")
+    failed = []
+
+    def work(comm) -> None:
+        verdict = settings.run(comm)
+        if verdict is None:
+            return
+        if json is not None:
+            write_json(json, verdict)
+        console = new_console(record=svg is not None)
+        console.print(report(verdict))
+        console.print(conclusion(verdict), soft_wrap=svg is None)
+        if svg is not None:
+            with replacement(svg) as part:
+                console.save_svg(str(part), title="minigrad prove")
+        failed.append(not verdict["passed"])
+
+    recover = class_of(load_strategy(settings.parallel.strategy)).traits.recovers
+    status = run(settings.parallel.ranks, settings.transport, work, recover=recover)
+    if checked is not None and status == 0 and not any(failed):
+        lesson_of(checked).show(Console())
+    sys.exit(1 if any(failed) else status)

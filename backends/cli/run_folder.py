@@ -13,14 +13,15 @@ import time
 from collections.abc import Iterator
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import numpy as np
+import typer
 
 from minigrad.files import replacement
 from minigrad.metrics_log import MetricsLog, Record, first_and_last
 
-from ..comm import Communicator, broadcast
+from ..comm import Communicator
+from ..comm.allgather_json import allgather_json
 from ..launch.supervise import METRICS
 from ..process import rank
 
@@ -28,6 +29,7 @@ LOG = "metrics.jsonl"  # of a training, in its folder, from its first step on
 FIGURES = "metrics.json"  # at its end, beside the log
 MODEL = "model.safetensors"
 CURVES = "curves.png"
+Json = Annotated[Path | None, typer.Option(help="also write the results to this JSON file", metavar="FILE")]
 
 
 class RunFolder:
@@ -44,9 +46,7 @@ class RunFolder:
         there = parent if parent.exists() else parent.absolute().parent
         if comm.rank == 0 and not (there.is_dir() and os.access(there, os.W_OK)):
             raise OSError(f"cannot write into {parent.absolute()}; train in a folder that you may write")
-        drawn = np.array([int(time.time()), secrets.randbits(62)])
-        started, token = (drawn if comm.size == 1 else broadcast(comm, drawn)).tolist()
-        self.run = f"{token:016x}"
+        started, self.run = allgather_json(comm, [int(time.time()), f"{secrets.randbits(62):016x}"])[0]
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(started))
         self.parent, self.name = parent, f"{stamp}-{name}"
         self.path: Path | None = None
@@ -73,13 +73,12 @@ class RunFolder:
     def folder(self, records: list[Record]) -> Path:
         """The folder of the run: the one that another rank made, or a new one whose log holds ``records``."""
         first, *others = records
-        created = (path for path in self.paths() if self.create(path, [{"run": self.run, **first}, *others]))
-        return self.find() or next(created)
+        records = [{"run": self.run, **first}, *others]
+        return next(path for path in self.paths() if self.is_own(path) or self.create(path, records))
 
     def find(self) -> Path | None:
         """The folder of the run, if any rank has made it."""
-        existing = takewhile(Path.exists, self.paths())
-        return next((path for path in existing if self.is_own(path)), None)
+        return next(filter(self.is_own, takewhile(Path.exists, self.paths())), None)
 
     def paths(self) -> Iterator[Path]:
         """Where the folder may be; another run, which started in the same second, may have the first ones."""

@@ -2,53 +2,84 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from ..launch import slurm
+import typer
+from rich.console import Console
+
+from ..launch import slurm as job
 from ..launch.launch import find_mpiexec
-from ..process.resume_command import without
+from ..process.stopped import without
 from ..registry import declared_flags
 from .batch_script import BatchScript
+from .next_command import NextCommand
 from .options import ParallelOptions
-from .strategy_flags import fields_of
+from .run_folder import check_writable
+from .strategy_flags import WithOptions, fields_of
 
 COMMANDS = ("train", "prove", "run")
+app = typer.Typer(add_completion=False)
 
 
-def batch_script(words: list[str], context: Any, **settings: Any) -> str:
-    """The script that runs ``words``, one of ``COMMANDS`` with its arguments.
+@app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@WithOptions
+def slurm(
+    context: typer.Context,
+    command: Annotated[
+        list[str], typer.Argument(help="train, prove or run, with its arguments", metavar="COMMAND...")
+    ],
+    script: BatchScript,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="write the script to this file", metavar="FILE")
+    ] = None,
+) -> None:
+    """Print a batch script for Slurm: a command on several nodes, which goes on from its checkpoints."""
+    check_writable(output, "--output")
+    text = script_of(command, context.find_root(), script).text(starts())
+    if output is None:
+        print(text, end="")
+        again = shlex.join(["minigrad", "slurm", "--output", "job.sh", *sys.argv[2:]])
+        NextCommand(again, "the same in a file, for sbatch").show(Console())
+    else:
+        output.write_text(text, encoding="utf-8")
+        print(f"written to {output}")
+        NextCommand(f"sbatch {shlex.quote(str(output))}", "where Slurm is").show(Console())
 
-    ``context`` is Click's for the command minigrad, ``settings`` are attributes of ``BatchScript``. The
-    command gets as many ranks as the job has tasks. Raises ValueError where it asks for another number, and
-    what the command itself raises for its arguments.
+
+def script_of(words: list[str], context: Any, script: BatchScript) -> BatchScript:
+    """The script that runs ``words``, one of ``COMMANDS`` with its arguments, with the options of ``script``.
+
+    ``context`` is Click's for the command minigrad. The command gets as many ranks as the job has tasks.
+    Raises ValueError where it asks for another number, and what the command itself raises for its arguments.
     """
     name, *arguments = words
     if name not in COMMANDS:
         raise ValueError(f"minigrad slurm writes jobs for {', '.join(COMMANDS)}, not for {name!r}; pass one")
     inner = context.command.commands[name].make_context(name, list(arguments), parent=context)
     values = inner.params
-    ranks = settings["nodes"] * settings["tasks"]
     if name == "run":
         by_user = inner.get_parameter_source("ranks").name != "DEFAULT"
-        check_ranks(values["ranks"] if by_user else ranks, "-n", ranks, settings)
-        arguments = arguments if by_user else ["-n", str(ranks), *arguments]
+        check_ranks(values["ranks"] if by_user else script.ranks, "-n", script)
+        arguments = arguments if by_user else ["-n", str(script.ranks), *arguments]
     else:
-        if values["transport"] == "threads" and ranks > 1:
+        if values["transport"] == "threads" and script.ranks > 1:
             raise ValueError(
-                f"--transport threads runs all ranks in one process, and this job has {ranks} tasks; "
+                f"--transport threads runs all ranks in one process, and this job has {script.ranks} tasks; "
                 "leave it out"
             )
         others = values["pipe"] * values["model"]
-        data = values["data"] or max(ranks // others, 1)
-        check_ranks(data * others, "--data x --pipe x --model", ranks, settings)
+        data = values["data"] or max(script.ranks // others, 1)
+        check_ranks(data * others, "--data x --pipe x --model", script)
         arguments = arguments if values["data"] else [*arguments, "--data", str(data)]
         check_options(values, data)
     if values.get("checkpoint") is not None:
-        settings |= {"checkpoint": values["checkpoint"], "resume": values["resume"]}
+        script = replace(script, checkpoint=values["checkpoint"], resume=values["resume"])
         arguments = without("--resume", arguments)
-    return BatchScript([name, *arguments], **settings).text(starts())
+    return replace(script, words=[name, *arguments])
 
 
 def check_options(values: dict[str, Any], data: int) -> None:
@@ -59,30 +90,21 @@ def check_options(values: dict[str, Any], data: int) -> None:
     here.configure(flags, values.get("batch"))
 
 
-def check_ranks(ranks: int, of: str, tasks: int, settings: dict[str, Any]) -> None:
+def check_ranks(ranks: int, of: str, script: BatchScript) -> None:
     """Raise ValueError unless the command has a rank for each task of the job."""
-    if ranks != tasks:
+    if ranks != script.ranks:
         raise ValueError(
-            f"the command has {of} = {ranks} ranks, and --nodes {settings['nodes']} x --tasks-per-node "
-            f"{settings['tasks']} are {tasks} tasks; make them equal"
+            f"the command has {of} = {ranks} ranks, and --nodes {script.nodes} x --tasks-per-node "
+            f"{script.tasks} are {script.ranks} tasks; make them equal"
         )
 
 
 def starts() -> str:
     """By what minigrad will start the ranks in a job, in words, as this machine's MPI and srun let it."""
-    if not slurm.plugins():
+    if not job.plugins():
         return "by srun or by the mpiexec beside Python"
-    srun = slurm.Job("", 1, 0).srun(mpiexec=find_mpiexec() is not None)
+    srun = job.Job("", 1, 0).srun(mpiexec=find_mpiexec() is not None)
     if srun is None:
         return "by the mpiexec beside Python"
     plugin = next((word for word in srun if word.startswith("--mpi=")), None)
     return "by srun as it is set up" if plugin is None else f"by srun {plugin}"
-
-
-def write(text: str, file: Path | None) -> None:
-    """Print the script, or write it to ``file``."""
-    if file is None:
-        print(text, end="")
-        return
-    file.write_text(text, encoding="utf-8")
-    print(f"written to {file}")

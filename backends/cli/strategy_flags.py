@@ -19,9 +19,9 @@ METAVARS = {bool: "", int: "N", str: "NAME"}  # what --help calls the value, by 
 class WithOptions:
     """``command``, whose parameters that are dataclasses become an option for each field that declares one.
 
-    It also has an option for each flag that a strategy declares; ``command`` takes those that were passed as
-    ``flags``. A declared flag with the name of one of the command's own options is left out; ``--option``
-    sets it.
+    Where ``command`` takes ``flags``, it also has an option for each flag that a strategy declares, and gets
+    those that were passed. A declared flag with the name of one of the command's own options is left out;
+    ``--option`` sets it.
     """
 
     def __init__(self, command: Callable[..., None]):
@@ -34,7 +34,9 @@ class WithOptions:
                 parameters |= fields_of(p.annotation)
             elif name != "flags":
                 parameters[name] = p.replace(kind=p.KEYWORD_ONLY)
-        declared = {name: owners for name, owners in declared_flags().items() if name not in parameters}
+        self.takes_flags = "flags" in own.parameters
+        flags = declared_flags() if self.takes_flags else {}
+        declared = {name: owners for name, owners in flags.items() if name not in parameters}
         parameters |= {name: parameter(name, owners) for name, owners in declared.items()}
         self.command, self.names = command, list(declared)
         self.__name__, self.__doc__ = command.__name__, command.__doc__
@@ -45,7 +47,9 @@ class WithOptions:
         flags = {name: values.pop(name) for name in self.names}
         for name, group in self.groups.items():
             values[name] = group(**{option: values.pop(option) for option in fields_of(group)})
-        self.command(**values, flags={name: value for name, value in flags.items() if value is not None})
+        if self.takes_flags:
+            values["flags"] = {name: value for name, value in flags.items() if value is not None}
+        self.command(**values)
 
 
 def option(default: Any, help: str, *flags: str, **settings: Any) -> Any:

@@ -5,18 +5,23 @@ from __future__ import annotations
 from bisect import bisect_right
 from pathlib import Path
 from statistics import median_low
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 
 from ..comm.chrome import category, read_trace
-from ..comm.spans import Span, Trace, covered
+from ..comm.spans import Span, Trace
 from ..comm.timeline import amount, draw, duration, gantt, kind, summary
 from ..pipeline import find_schedule
 from ..pipeline.gantt import draw_pair, ends, slots
 from ..pipeline.schedule_file import schedule_of
 from ..pipeline.timetable import Timetable
 from ..pipeline.trace import as_trace, bubble_of, instructions_of, plan_of, ranks_of
+from .console import new_console
+from .curves import check_drawing
+from .next_command import NextCommand
+from .run_folder import check_writable
 
 
 def show(file: Path, step: int | None, png: Path | None, width: int, console: Console) -> dict[str, Any]:
@@ -93,25 +98,9 @@ def pipelines(file: Path, step: Trace, about: dict[str, Any], png: Path | None, 
             lines += [f"{name} ({whose}): {length(trace)}, {bubble_of(trace):.1%} of the time idle"]
             if number == 0:
                 lines += [slots(trace, width=width)]
-        lines += advice(run, about.get("bounds"))
         if number == 0 and png is not None:
             draw_pair(plan, run, png, title=f"{whose}: {length(plan)} planned, {length(run)} run")
     return lines
-
-
-def advice(run: Trace, bounds: Any) -> list[str]:
-    """What to do where stages are alike in bytes, and one rank computes over twice as long as another."""
-    seconds = {
-        rank: covered(s for s, _ in instructions_of(run) if s.rank == rank) for rank in range(run.size)
-    }
-    most, least = max(seconds, key=seconds.__getitem__), min(seconds, key=seconds.__getitem__)
-    if bounds != "bytes" or seconds[most] <= 2 * seconds[least]:
-        return []
-    return [
-        f"rank {most} computes for {duration(seconds[most])}, rank {least} for {duration(seconds[least])}: "
-        "their stages are alike in bytes;",
-        "train with --bounds time, which makes them alike in time",
-    ]
 
 
 def table_of(file: Path, about: dict[str, Any], size: int) -> tuple[Timetable, list[list[int]]]:
@@ -145,3 +134,27 @@ def show_trace(trace: Trace, picture: Path, console: Console) -> None:
     drawing = gantt(trace, max(console.width - 14, 20), last, stop)
     console.print(f"the last step:\n{drawing}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"whole run: {summary(trace)}", highlight=False)
+
+
+def trace(
+    file: Annotated[Path, typer.Argument(help="file that train --trace wrote", metavar="FILE")],
+    step: Annotated[
+        int | None,
+        typer.Option(help="number of the step, from 0 (default: a step of median length)", metavar="N"),
+    ] = None,
+    png: Annotated[Path | None, typer.Option(help="also draw it to this PNG file", metavar="FILE")] = None,
+    width: Annotated[
+        int | None,
+        typer.Option(min=20, help="width of the drawing in columns (default: the terminal's)", metavar="N"),
+    ] = None,
+) -> None:
+    """Show one step of a traced run; for a pipeline, next to its planned schedule."""
+    if png is not None:
+        check_writable(png, "--png")
+        check_drawing()
+    console = new_console()
+    about = show(file, step, png, width or console.width, console)
+    lesson, topic = (
+        ("13", "the gaps in a schedule") if "pipeline" in about else ("06", "what hides a message")
+    )
+    NextCommand(f"minigrad lesson {lesson}", topic).show(console)

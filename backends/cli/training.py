@@ -210,10 +210,11 @@ class Training:
         rate = lengths.rate(schedule_of)
         for note in lengths.notes(self.lr_schedule, schedule_of):
             say(note)
-        folder = None if checkpoint_options.folder is None else str(checkpoint_options.folder)
+        folder = checkpoint_options.folder
+        about = {"config": config, "ranks": comm.size, "checkpoints": None if folder is None else str(folder)}
         records = TrainingLog(
             append,
-            {"config": config, "ranks": comm.size, "checkpoints": folder},
+            about,
             rate=rate,
             epoch_steps=steps // self.epochs,
             test_steps=steps if self.batch is None else steps // self.epochs,
@@ -222,14 +223,12 @@ class Training:
 
         def measurements(history: History, finished: bool) -> dict[str, Any]:
             return {
-                "config": config,
-                "checkpoints": folder,
+                **about,
                 "finished": finished,
                 "losses": history.losses,
                 "test_accuracies": accuracies,
                 "seconds": history.seconds,
                 "samples_per_second": history.samples_per_second,
-                "ranks": comm.size,
             }
 
         def on_epoch(epoch: int, history: History) -> None:

@@ -143,7 +143,8 @@ def run(
         )
     if transport == "mpi" and not under_mpiexec():
         if restarts is None:
-            return start_mpiexec(ranks, [*OWN_MODULE, *sys.argv[1:]], survive, recover=recover)
+            line = printed_start_line(ranks, [*OWN_MODULE, *sys.argv[1:]], survive, recover)
+            return supervise(*line, saves=True)
         return restarts.run(
             lambda words: ending_of(
                 *printed_start_line(ranks, [*OWN_MODULE, *words], survive, recover), saves=True
@@ -246,15 +247,8 @@ def free_memory() -> int:
         return 1 << 62
 
 
-def start_mpiexec(
-    ranks: int, arguments: list[str], survive: bool = False, grace: float = 0.0, recover: bool = False
-) -> int:
-    """Start ``ranks`` MPI processes of ``python arguments``, print the command; the exit status."""
-    return supervise(*printed_start_line(ranks, arguments, survive, recover), grace=grace, saves=True)
-
-
 def printed_start_line(
-    ranks: int, arguments: list[str], survive: bool, recover: bool = False
+    ranks: int, arguments: list[str], survive: bool = False, recover: bool = False
 ) -> tuple[list[str], dict[str, str]]:
     """``start_line`` for a command of minigrad or a script, after its command line has been printed.
 
@@ -353,9 +347,8 @@ def run_script(
         print(shlex.join([*start, "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]))
         return 0
     check_room(ranks, "mpi", oversubscribe)
-    if slurm.find_job() is not None:
-        return start_mpiexec(ranks, arguments, survive, grace=GRACE)
-    return supervise(*start_line(ranks, arguments, survive), grace=GRACE, saves=True)
+    line = start_line if slurm.find_job() is None else printed_start_line
+    return supervise(*line(ranks, arguments, survive), grace=GRACE, saves=True)
 
 
 def mpiexec_vendor() -> str:

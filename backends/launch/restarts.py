@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..checkpoint.checkpoints import newest_step
-from ..process.resume_command import resuming
 from ..process.signals import Interrupted
-from ..process.stopped import Stopped
+from ..process.stopped import Stopped, resuming
 from .supervise import Ending, saved_in
 
 
@@ -27,28 +26,24 @@ class Restarts:
     def run(self, start: Callable[[list[str]], Ending]) -> int:
         """Call ``start`` with this command's arguments, and again where a process has died; the exit status.
 
-        An interrupt of this process is passed on, and starts nothing again.
+        An interrupt of this process names the newest checkpoint, is passed on, and starts nothing again.
         """
         arguments, restarts = sys.argv[1:], 0
-        while (ending := self.ending(start, arguments)).crashed and restarts < self.limit:
-            restarts, newest = restarts + 1, newest_step(self.folder)
-            arguments = sys.argv[1:] if newest is None else resuming(sys.argv[1:], self.folder)
-            way = "from the beginning" if newest is None else f"from step {newest[1]}"
-            reason = ending.reason or f"the job ended with status {ending.status}"
-            line = f"{ending.progress_end}minigrad: {reason}; restart {restarts} of {self.limit}, {way}"
-            print(line, file=sys.stderr, flush=True)
-        if newest_step(self.folder) is not None:
-            ending = ending._replace(saved=saved_in(None, self.folder))
-        ending.report()
-        return ending.status
-
-    def ending(self, start: Callable[[list[str]], Ending], arguments: list[str]) -> Ending:
-        """``start(arguments)``; an interrupt names the newest checkpoint."""
         try:
-            return start(arguments)
+            while (ending := start(arguments)).crashed and restarts < self.limit:
+                restarts, newest = restarts + 1, newest_step(self.folder)
+                arguments = sys.argv[1:] if newest is None else resuming(sys.argv[1:], self.folder)
+                way = "from the beginning" if newest is None else f"from step {newest[1]}"
+                reason = ending.reason or f"the job ended with status {ending.status}"
+                line = f"{ending.progress_end}minigrad: {reason}; restart {restarts} of {self.limit}, {way}"
+                print(line, file=sys.stderr, flush=True)
         except Stopped:
             raise
         except Interrupted as signal:
             if newest_step(self.folder) is None:
                 raise
             raise Interrupted(signal.number, saved_in(None, self.folder)) from None
+        if newest_step(self.folder) is not None:
+            ending = ending._replace(saved=saved_in(None, self.folder))
+        ending.report()
+        return ending.status

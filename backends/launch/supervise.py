@@ -21,12 +21,11 @@ from minigrad.metrics_log import first_and_last
 
 from ..process import rank, sweep
 from ..process.hang_report import WAY_OUT, HangReport, RankState, place_of_main_thread, write_stacks
-from ..process.resume_command import resume_command
 from ..process.signals import SIGNALS, Interrupted, uninterrupted
 from ..process.stop_request import StopRequest
-from ..process.stopped import Stopped
+from ..process.stopped import Stopped, resume_command
 from ..process.sweep import MARK
-from .terminal import progress_end, wrapped
+from .terminal import progress_end
 
 METRICS = "metrics"  # the note in the job's folder: the path of the metrics log that a training writes
 INTERVAL = 0.05  # seconds between two checks of the job
@@ -94,7 +93,7 @@ class Job:
             if (status := self.over()) is not None:
                 return status
             if request.number is not None and not self.passed_on:
-                if not (self.saves_at_signal() or self.is_elsewhere()):
+                if not (self.notes(rank.SAVES) or self.is_elsewhere()):
                     request.act(request.number)
                 self.send(request.number)
                 self.passed_on = True
@@ -127,7 +126,8 @@ class Job:
         """
         end = self.first_end() if status else None
         if end and end[1] == TERMINATED and status - 128 in set(signal.Signals) - {signal.SIGTERM}:
-            who = self.ranks_without_note()
+            silent = sorted(self.notes("pid").keys() - self.notes("end").keys())
+            who = f"rank {silent[0]}" if len(silent) == 1 else "a rank"
         elif end:
             who, status = f"rank {end[0]}", end[1]
             if status not in NAMES:
@@ -148,14 +148,10 @@ class Job:
 
         A rank notes every end of its program, and also that it lost another rank.
         """
-        if status == 0 or any(self.folder.glob(f"{rank.LOST}.*[0-9]")):
+        if status == 0 or self.notes(rank.LOST):
             return status != 0
         killed = status > 128 and status not in {128 + number for number in SIGNALS}
-        return killed or (self.first_end() is None and any(self.folder.glob("pid.*[0-9]")))
-
-    def saves_at_signal(self) -> bool:
-        """Whether the job saves its state when a signal asks it to stop."""
-        return any(self.folder.glob(f"{rank.SAVES}.*"))
+        return killed or (self.first_end() is None and bool(self.notes("pid")))
 
     def is_elsewhere(self) -> bool:
         """Whether srun has started all ranks on other machines, as from the login node of a cluster."""
@@ -169,22 +165,27 @@ class Job:
         folder = self.text_of(f"{rank.SAVES}.0")
         return saved_in(Path(log) if log else None, Path(folder) if folder else None)
 
+    def killed(self, number: int) -> Interrupted:
+        """Kill the job, whose log can then be counted; what interrupted it, with what it has saved."""
+        kill_job(self.process, str(self.folder))
+        sys.stderr.write(self.progress_end)
+        return Interrupted(number, self.saved())
+
     def report_hang(self) -> None:
         """Where a wait timed out, say what each rank did then, and write the stacks beside the metrics."""
-        ranks = sorted(int(file.suffix[1:]) for file in self.folder.glob("pid.*[0-9]"))
-        notes = {number: self.waits_of(number) for number in ranks}
+        notes = {number: self.waits_of(number) for number in sorted(self.notes("pid"))}
         if not any(notes.values()):
             return
         states, stacks = [], []
-        for number in ranks:
+        for number, waits in notes.items():
             text = self.text_of(f"stacks.{number}").strip()
             stacks.append(f"rank {number}\n{text or 'It wrote no stack.'}\n")
-            over = (self.folder / f"left.{number}").exists()
-            if (self.folder / f"{rank.STOPPED}.{number}").exists():
-                states.append(RankState(number, f"rank {number}"))
-                continue
-            place = "" if notes[number] else place_of_main_thread(text, rank.__file__)
-            states += notes[number] or [RankState(number, f"rank {number}", place=place, over=over)]
+            over, stopped = number in self.notes("left"), number in self.notes(rank.STOPPED)
+            if waits and not stopped:
+                states += waits
+            else:
+                place = "" if stopped else place_of_main_thread(text, rank.__file__)
+                states.append(RankState(number, f"rank {number}", place=place, over=over and not stopped))
         report = HangReport(states, "\n".join(stacks))
         print(
             f"{self.progress_end}minigrad: a wait for another rank took longer than MINIGRAD_TIMEOUT:\n"
@@ -201,6 +202,10 @@ class Job:
         notes = [json.loads(text) for text in texts if text]
         return [RankState(number, n["name"], n["wait"], tuple(n["peers"]), n["since"]) for n in notes]
 
+    def notes(self, name: str) -> dict[int, Path]:
+        """The files of this note in the job's folder, by the ranks that wrote it."""
+        return {int(file.suffix[1:]): file for file in self.folder.glob(f"{name}.*[0-9]")}
+
     def text_of(self, note: str) -> str:
         """The text of a note in the job's folder; empty where there is none."""
         try:
@@ -211,33 +216,13 @@ class Job:
     def first_end(self) -> tuple[int, int, float] | None:
         """The first rank that noted its end: its number, its status, and the seconds since then."""
         ends = []
-        for file in self.folder.glob("end.*[0-9]"):
+        for number, file in self.notes("end").items():
             with suppress(OSError, ValueError):
-                ends.append(
-                    (file.stat().st_mtime, int(file.suffix[1:]), int(file.read_text(encoding="utf-8")))
-                )
+                ends.append((file.stat().st_mtime, number, int(file.read_text(encoding="utf-8"))))
         if not ends:
             return None
-        at, rank, status = min(ends)
-        return rank, status, time.time() - at
-
-    def ranks_without_note(self) -> str:
-        """The ranks that noted no end, as those that were killed, in words."""
-        began, ended = (
-            {int(file.suffix[1:]) for file in self.folder.glob(f"{note}.*[0-9]")} for note in ("pid", "end")
-        )
-        silent = sorted(began - ended)
-        return f"rank {silent[0]}" if len(silent) == 1 else "a rank"
-
-    def pass_on(self, number: int, seconds: float) -> None:
-        """Send the signal to all ranks, or to the only process, and wait up to ``seconds`` for their end.
-
-        Ranks of mpiexec that are still loading Python have begun nothing, and nothing waits for them.
-        """
-        self.send(number)
-        if self.program != "mpiexec" or self.rank_processes():
-            with suppress(subprocess.TimeoutExpired):
-                self.process.wait(seconds)
+        at, number, status = min(ends)
+        return number, status, time.time() - at
 
     def send(self, number: int) -> None:
         """Send the signal to all ranks that have begun, or to the only process."""
@@ -250,30 +235,12 @@ class Job:
 
     def rank_processes(self) -> list[int]:
         """The ranks' processes on this machine; none before they begin."""
-        return [int(file.read_text(encoding="utf-8")) for file in self.folder.glob("pid.*[0-9]")]
+        return [int(file.read_text(encoding="utf-8")) for file in self.notes("pid").values()]
 
 
-def supervise(
-    command: list[str],
-    variables: dict[str, str],
-    *,
-    grace: float = 0.0,
-    seconds: float | None = None,
-    output: IO | None = None,
-    width: int | None = None,
-    saves: bool = False,
-) -> int:
-    """Run ``command``, and end every process that it leaves; returns the exit status as a shell reports it.
-
-    An interrupting signal is passed on to the command, which has ``grace`` seconds to end by itself before
-    it is killed. If this process is killed, the job ends too. ``output`` is a file for all that the command
-    prints; else lines wider than ``width`` are cut between words. Raises TimeoutExpired after ``seconds``.
-    With ``saves``, ranks that save their state at a signal have the time for it that ``StopRequest`` gives,
-    and this raises Stopped.
-    """
-    ending = ending_of(
-        command, variables, grace=grace, seconds=seconds, output=output, width=width, saves=saves
-    )
+def supervise(command: list[str], variables: dict[str, str], **settings: Any) -> int:
+    """Run ``command`` with the settings of ``ending_of``, and report its end; returns the exit status."""
+    ending = ending_of(command, variables, **settings)
     ending.report()
     return ending.status
 
@@ -285,13 +252,20 @@ def ending_of(
     grace: float = 0.0,
     seconds: float | None = None,
     output: IO | None = None,
-    width: int | None = None,
+    shown: Callable[[Iterable[bytes]], Iterable[bytes]] = iter,
     saves: bool = False,
 ) -> Ending:
-    """Do what ``supervise`` does, but return how the job ended, and print nothing about it."""
+    """Run ``command``, and end every process that it leaves; returns how it ended.
+
+    An interrupting signal is passed on to the command, which has ``grace`` seconds to end by itself before
+    it is killed. If this process is killed, the job ends too. ``output`` is a file for all that the command
+    prints; else ``shown`` may change it on its way to stdout. Raises TimeoutExpired after ``seconds``.
+    With ``saves``, ranks that save their state at a signal have the time for it that ``StopRequest`` gives,
+    and this raises Stopped.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="minigrad-job-", ignore_cleanup_errors=True) as folder,
-        relay(width) if output is None else nullcontext(output) as stdout,
+        relay(shown) if output is None else nullcontext(output) as stdout,
         supervised(command, variables, folder, stdout=stdout, stderr=output) as job,
     ):
         try:
@@ -301,17 +275,16 @@ def ending_of(
                 job.report_hang()
         except Interrupted as interruption:
             if grace:
-                job.pass_on(interruption.number, grace)
-            kill_job(job.process, folder)  # before the steps of its log are counted
-            sys.stderr.write(job.progress_end)
-            raise Interrupted(interruption.number, job.saved()) from None
+                job.send(interruption.number)
+                if job.program != "mpiexec" or job.rank_processes():  # else all still load Python
+                    with suppress(subprocess.TimeoutExpired):
+                        job.process.wait(grace)
+            raise job.killed(interruption.number) from None
         if (stopped := Stopped.reported_in(job.folder)) is not None:
             sys.stderr.write(job.progress_end)
             raise stopped
         if request.number is not None and (status or not job.passed_on):  # else it ended well by itself
-            kill_job(job.process, folder)
-            sys.stderr.write(job.progress_end)
-            raise Interrupted(request.number, job.saved())
+            raise job.killed(request.number)
         return Ending(status, job.reason, job.saved(), job.crashed(status), job.progress_end)
 
 
@@ -337,17 +310,13 @@ def supervised(command: list[str], variables: dict[str, str], folder: str, **set
 
 
 @contextmanager
-def relay(width: int | None = None) -> Iterator[int]:
-    """A descriptor that copies to stdout, without MPICH's nine lines about a rank's end; ours is one line.
-
-    With a ``width`` no line is wider, unless it is one word.
-    """
+def relay(shown: Callable[[Iterable[bytes]], Iterable[bytes]]) -> Iterator[int]:
+    """A descriptor that copies to stdout, without MPICH's nine lines about a rank's end; ours is one line."""
     reader, writer = os.pipe()
 
     def pass_on() -> None:
         with open(reader, "rb", buffering=0) as source:
-            texts = without_banner(iter(lambda: source.read(1 << 16), b""))
-            for text in texts if width is None else wrapped(texts, width):
+            for text in shown(without_banner(iter(lambda: source.read(1 << 16), b""))):
                 with suppress(OSError):  # nobody reads it, as behind head: the job goes on all the same
                     while text:
                         text = text[os.write(1, text) :]

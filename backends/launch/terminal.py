@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
-from textwrap import wrap
 
 TERMINAL = "MINIGRAD_TERMINAL"  # the variable that tells ranks how many columns the terminal has
 ERASE_LINE = "\r\x1b[K"  # of a terminal: back to the first column, and erase what is on the line
@@ -28,32 +26,3 @@ def columns() -> int | None:
 def progress_end(variables: dict[str, str]) -> str:
     """What ends the progress bar of ranks with these ``variables``, before a message on stderr."""
     return ERASE_LINE if TERMINAL in variables and sys.stderr.isatty() else ""
-
-
-def wrapped(chunks: Iterable[bytes], width: int) -> Iterator[bytes]:
-    """The chunks with every line that is wider than ``width`` cut between words, the rest of it indented.
-
-    A line is passed on when it is complete.
-    """
-    line = b""
-    for chunk in chunks:
-        *lines, line = (line + chunk).split(b"\n")
-        yield from (wrapped_line(whole, width) + b"\n" for whole in lines)
-    yield wrapped_line(line, width)
-
-
-def wrapped_line(line: bytes, width: int) -> bytes:
-    text = line.decode(errors="surrogateescape")
-    if len(text) <= width:
-        return line
-    indent = " " * min(len(text) - len(text.lstrip()) + 2, width // 2)
-    parts = wrap(
-        text,
-        width,
-        subsequent_indent=indent,
-        expand_tabs=False,
-        replace_whitespace=False,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return "\n".join(parts).encode(errors="surrogateescape")

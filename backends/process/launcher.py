@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import signal
 import stat
 import subprocess
@@ -94,26 +93,6 @@ def launcher() -> Launcher | None:
 def under_mpiexec() -> bool:
     """Whether mpiexec or srun started this process as a rank; raises WorldError as ``launcher`` does."""
     return launcher() is not None
-
-
-def only_rank_0() -> None:
-    """For scripts without MPI: under an mpiexec every rank but rank 0 ends here.
-
-    MPICH's mpiexec polls the pipe of a rank that ended without starting MPI, which takes a whole core until
-    the job ends. So such a rank first sends ``finalize`` of PMI-1, as MPI_Finalize does, and waits for the
-    answer.
-    """
-    try:
-        here = launcher()
-    except WorldError as error:
-        refuse(str(error))
-    if here is None or here.rank == 0:
-        return
-    if {"HYDI_CONTROL_FD", "PMI_FD"} <= os.environ.keys():  # only MPICH's mpiexec sets both
-        with suppress(OSError):
-            os.write(pipe := int(os.environ["PMI_FD"]), b"cmd=finalize\n")
-            select.select([pipe], [], [], 1)
-    raise SystemExit
 
 
 def size_under_mpiexec() -> int | None:

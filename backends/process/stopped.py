@@ -1,14 +1,17 @@
-"""The orderly end of a training: all ranks stop after the same step, whose state is in a checkpoint."""
+"""The orderly end of a training, whose state is in a checkpoint, and the command that goes on from there."""
 
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
 from . import rank
-from .resume_command import resume_command
+from .launcher import RANKS, launcher, step_tasks
 from .signals import Interrupted
 
 STOPPED = "stopped"  # the note in the job's folder: which signal, what is saved, and in which folder
@@ -37,3 +40,36 @@ class Stopped(Interrupted):
             return cls(*json.loads((folder / STOPPED).read_text(encoding="utf-8")))
         except OSError:
             return None
+
+
+def resume_command(folder: Path | str) -> str:
+    """This process's command line, going on from ``folder``; with mpiexec where the user wrote it."""
+    here = launcher()
+    start = []
+    if here is not None and here.size is not None and RANKS not in os.environ:
+        start = ["srun" if step_tasks() else "mpiexec", "-n", str(here.size)]
+    return shlex.join([*start, "minigrad", *resuming(sys.argv[1:], folder)])
+
+
+def resuming(arguments: Sequence[str], folder: Path | str) -> list[str]:
+    """The arguments of a command with ``--resume folder`` in the place of another ``--resume``.
+
+    >>> resuming(["train", "--resume", "old", "--data", "2", "--checkpoint", "kept"], "kept")
+    ['train', '--data', '2', '--checkpoint', 'kept', '--resume', 'kept']
+    """
+    return [*without("--resume", arguments), "--resume", str(folder)]
+
+
+def without(option: str, arguments: Sequence[str]) -> list[str]:
+    """The arguments of a command without an option and its value.
+
+    >>> without("--resume", ["train", "--resume=old", "--data", "2", "--resume", "older"])
+    ['train', '--data', '2']
+    """
+    others, rest = [], iter(arguments)
+    for word in rest:
+        if word == option:
+            next(rest, None)
+        elif not word.startswith(f"{option}="):
+            others.append(word)
+    return others

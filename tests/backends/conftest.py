@@ -45,7 +45,7 @@ def few_digits(monkeypatch):
 def minigrad(tmp_path, monkeypatch, capsys):
     """Runs the command in an empty folder, without drawing curves: (exit status, output, errors)."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("backends.cli.commands.train.draw_curves", lambda metrics, file: None)
+    monkeypatch.setattr("backends.cli.train.draw_curves", lambda metrics, file: None)
     for name in (*launcher.RANK_VARIABLES, *launcher.SIZE_VARIABLES):
         monkeypatch.delenv(name, raising=False)
 

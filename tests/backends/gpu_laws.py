@@ -17,12 +17,9 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-import typer
 from rich.console import Console
 
-from backends.cli import training
-from backends.cli.commands import prove
-from backends.cli.commands import train as train_command
+from backends.cli import main, training
 from backends.cli.proof import Proof
 from backends.cli.training import Training
 from backends.comm import allreduce, broadcast, gather, run_ranks
@@ -143,12 +140,11 @@ def launches() -> Iterator[None]:
 def minigrad(*arguments: str) -> dict[str, Any]:
     """What the command writes with ``--json``, in an empty folder; raises where its status is not 0."""
     with TemporaryDirectory() as folder:
-        here, (name, *words) = os.getcwd(), arguments
-        app = {"train": train_command.app, "prove": prove.app}[name]
+        here = os.getcwd()
         os.chdir(folder)
         try:
             with open(os.devnull, "w", encoding="utf-8") as output, redirected(output):
-                typer.main.get_command(app).main([*words, "--json", "results.json"], standalone_mode=False)
+                main.app([*arguments, "--json", "results.json"], standalone_mode=False)
         except SystemExit as end:
             assert not end.code, f"minigrad {' '.join(arguments)} has status {end.code}"
         finally:

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from backends import laws
-from backends.cli import main, options
-from backends.cli.commands import prove, train
+from backends.cli import main, options, proof, train
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.grid import Grid
@@ -72,7 +71,7 @@ def installed(tmp_path_factory):
 
 
 def read_flags():
-    for module in (options, train, prove, main):
+    for module in (options, train, proof, main):
         importlib.reload(module)
 
 

@@ -138,10 +138,10 @@ BUGS = [
     Bug(
         "older generations go before the new one is there",
         CHECKPOINTS,
-        "            self.committed = self.commit(step, part, [json.loads(described), *others])\n",
-        "            for name in generation_names(disk, self.folder)[self.keep - 1 :]:\n"
-        "                self.remove(self.folder / name)\n"
-        "            self.committed = self.commit(step, part, [json.loads(described), *others])\n",
+        "                self.committed = self.commit(step, part, [json.loads(described), *others])\n",
+        "                for name in generation_names(disk, self.folder)[self.keep - 1 :]:\n"
+        "                    self.remove(self.folder / name)\n"
+        "                self.committed = self.commit(step, part, [json.loads(described), *others])\n",
         a_power_loss_leaves_whole_generations,
         "the newest step is None",
     ),

@@ -141,7 +141,7 @@ BUGS = [
         slow_pairs_are_pointed_out, "called slow"),
     Bug("all tasks on one node", SCRIPT, "--ntasks-per-node={n.tasks}", "--ntasks-per-node={n.ranks}",
         scripts_ask_for_what_they_are_given, "the script asks for"),
-    Bug("words of an option come apart", SCRIPT, "#SBATCH {shlex.quote(option)}", "#SBATCH {option}",
+    Bug("words of an option come apart", SCRIPT, "#SBATCH {shlex.quote(word)}", "#SBATCH {word}",
         scripts_ask_for_what_they_are_given, "the script asks for"),
     Bug("a job that cannot go on is requeued for ever", SCRIPT, 'if [ "$(newest)" = "$before" ]', "if false",
         scripts_requeue_what_can_go_on, "requeued: True"),

@@ -57,7 +57,7 @@ def a_cut_banner_is_not_shown() -> None:
 
 AGREEMENT, COMMAND = "backends.checkpoint.stop_agreement", "backends.checkpoint.training_checkpoints"
 CHECKPOINTS, RESTARTS = "backends.checkpoint.checkpoints", "backends.launch.restarts"
-SUPERVISE, RESUME = "backends.launch.supervise", "backends.process.resume_command"
+SUPERVISE, RESUME = "backends.launch.supervise", "backends.process.stopped"
 
 BUGS = [
     Bug("a rank stops at a step of its own", AGREEMENT, "if self.comm.size == 1:",
@@ -99,7 +99,7 @@ BUGS = [
         "killed = status > 128",
         only_crashes_start_again, "somebody ended"),
     Bug("a rank that lost another one is taken for the cause", SUPERVISE,
-        'any(self.folder.glob(f"{rank.LOST}.*[0-9]"))', "False",
+        'self.notes(rank.LOST)', "False",
         only_crashes_start_again, "lost another rank"),
     Bug("a banner that mpiexec could not finish is shown", SUPERVISE,
         'yield CUT_BANNER.sub(b"", text)', "yield text",

@@ -87,10 +87,10 @@ STORM, CLUSTER = "minigrad_course.storm.storm", "minigrad_course.storm.unreliabl
 BUGS = [
     # Saving
     Bug("checkpoints go before the new one is there", CHECKPOINTS,
-        "            self.committed = self.commit(step, part, [json.loads(described), *others])\n",
-        "            for name in generation_names(disk, self.folder)[self.keep - 1 :]:\n"
-        "                self.remove(self.folder / name)\n"
-        "            self.committed = self.commit(step, part, [json.loads(described), *others])\n",
+        "                self.committed = self.commit(step, part, [json.loads(described), *others])\n",
+        "                for name in generation_names(disk, self.folder)[self.keep - 1 :]:\n"
+        "                    self.remove(self.folder / name)\n"
+        "                self.committed = self.commit(step, part, [json.loads(described), *others])\n",
         storms_are_survived, "was written and synced, . are to be kept, and it is gone", thorough=True),
     Bug("the manifest is written into a folder that has its name already", CHECKPOINTS,
         "        disk.rename(part, self.folder / name)\n",
@@ -148,13 +148,14 @@ BUGS = [
         "    state.load_optimizer_state(model, optimizer, values)\n", "",
         storms_are_survived, "after a recovery, has another state in optimizer"),
     Bug("a restart counts its steps from 0, and draws the masks of those", STATE,
-        '    backend.count_steps_from(facts["step_number"])\n', "",
+        '        backend.count_steps_from(facts["step_number"])\n', "",
         storms_are_survived, "has other losses"),
     Bug("a restart forgets what ranks hold of their own", STATE,
         "    backend.state.set_own_values(values)\n", "",
         storms_are_survived, "after a recovery, has another state in own", thorough=True),
     Bug("all ranks restart with the model of rank 0", STATE,
-        'own, prefix = ranks[comm.rank], f"rank-{comm.rank}/"', 'own, prefix = ranks[0], "rank-0/"',
+        'own, prefix = facts["of each rank"][rank], f"rank-{rank}/"',
+        'own, prefix = facts["of each rank"][0], "rank-0/"',
         storms_are_survived, "rank 1 at step ., after a recovery, has another state"),
     Bug("the last step before a failure is taken twice", FIT,
         "len(history.losses) - epoch * per_epoch", "max(len(history.losses) - epoch * per_epoch - 1, 0)",

@@ -165,7 +165,7 @@ signal.signal(signal.SIGUSR1, save)
 pathlib.Path("begun").touch()
 time.sleep(20)
 """
-ELSEWHERE = ("(self.saves_at_signal() or self.is_elsewhere())", "self.saves_at_signal()")
+ELSEWHERE = ("(self.notes(rank.SAVES) or self.is_elsewhere())", "self.notes(rank.SAVES)")
 OTHER_SIGNAL = ("number = signal.SIGUSR1", "pass")
 
 

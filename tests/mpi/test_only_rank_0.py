@@ -6,7 +6,7 @@ from backends.launch.launch import mpiexec_vendor
 
 SCRIPT = """
 import os, select
-from backends.launch import only_rank_0
+from minigrad_course.shared.only_rank_0 import only_rank_0
 
 try:
     only_rank_0()

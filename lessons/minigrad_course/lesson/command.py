@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,7 @@ from .progress import FILE as PROGRESS
 from .progress import Progress, note_answers, note_lesson
 from .questions import QUESTIONS
 from .questions import check as check_questions
+from .wrapped_lines import wrapped
 
 
 def lesson(
@@ -88,9 +90,9 @@ def lesson(
     script = own_copy(chosen.file)
     print(f"lesson {chosen.number}; the file to read beside it:\n{script}\n", flush=True)
     try:
-        width = console.width if console.is_terminal else None
+        shown = partial(wrapped, width=console.width) if console.is_terminal else iter
         variables = {"PYTHONIOENCODING": ":replace", **os.environ}  # a locale without a character prints ?
-        status = supervise([sys.executable, str(script)], variables, width=width)
+        status = supervise([sys.executable, str(script)], variables, shown=shown)
     except Interrupted as error:
         raise Interrupted(error.number, "the figures that it has drawn are in runs/lessons/") from None
     if status == 0:

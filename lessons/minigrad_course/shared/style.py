@@ -8,8 +8,9 @@ import matplotlib
 import matplotlib.pyplot as plt
 from threadpoolctl import threadpool_limits
 
-from backends.launch import only_rank_0
 from minigrad.figures import STYLE
+
+from .only_rank_0 import only_rank_0
 
 
 def start_lesson(name: str) -> Path:

@@ -13,8 +13,8 @@ from backends.data_parallel.averaging import LocalSGD
 from backends.data_parallel.data_parallel import DataParallel
 from backends.data_parallel.zero.sharded import Sharded
 from backends.pipeline.pipeline import Pipeline
-from backends.process.resume_command import resume_command
 from backends.process.signals import SIGNALS
+from backends.process.stopped import resume_command
 from backends.registry import OneRank
 from tests.backends.checkpoint.resume_laws import Layout
 from tests.backends.checkpoint.stop_laws import (

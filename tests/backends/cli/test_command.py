@@ -21,8 +21,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from backends import registry
-from backends.cli import curves, doctor, main, parallel, run_folder, training
-from backends.cli.commands import train
+from backends.cli import curves, doctor, main, parallel, run_folder, train, training
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.launch import launch
@@ -592,14 +591,14 @@ def test_a_process_that_is_a_rank_has_one_thread():
 
 
 def test_importing_the_command_needs_no_mpi4py():
-    code = "import sys, backends.cli.commands.train; sys.exit('mpi4py' in sys.modules)"
+    code = "import sys, backends.cli.train; sys.exit('mpi4py' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
 
 
 def test_the_list_of_commands_needs_neither_numpy_nor_the_commands():
     code = (
         "import atexit, sys; from backends.cli.main import command; sys.argv[1:] = ['--help'];"
-        "atexit.register(lambda: print(sorted({'numpy', 'backends.cli.commands.train'} & {*sys.modules})));"
+        "atexit.register(lambda: print(sorted({'numpy', 'backends.cli.train'} & {*sys.modules})));"
         "command()"
     )
     ran = subprocess.run(

@@ -12,6 +12,7 @@ import pytest
 import typer
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from minigrad_course.lesson import wrapped_lines
 from rich.console import Console
 
 from backends.cli import console, next_command
@@ -108,7 +109,7 @@ WRAPPED = dict(
 
 @given(**WRAPPED)
 def test_lines_fit_the_terminal(text, cuts, width):
-    lines_fit(terminal, text, cuts, width)
+    lines_fit(wrapped_lines, text, cuts, width)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_lines_fit_the_terminal(text, cuts, width):
     ],
 )
 def test_lines_that_do_not_fit_are_seen(old, new):
-    broken = mutant("backends.launch.terminal", (old, new))
+    broken = mutant("minigrad_course.lesson.wrapped_lines", (old, new))
 
     @settings(max_examples=300, phases=[Phase.generate])
     @given(**WRAPPED)

@@ -4,19 +4,17 @@ on the command line are trained, proved, traced, and drawn beside their plan. Ra
 
 import json
 import re
-from types import ModuleType
 from unittest.mock import patch
 
 import pytest
 
 from backends import partition
-from backends.cli import parallel, trace_view
+from backends.cli import parallel
 from backends.cli.trace_view import steps_of
 from backends.comm.chrome import chrome_trace, read_trace
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
 from backends.pipeline.trace import as_trace, plan_of
 from minigrad.work import forward_backward_pass
-from tests.bugs.mutant import mutant
 
 THREADS = ["--transport", "threads"]
 BOUNDS = ["--bounds", "0,2,3,4,6"]  # four stages of the mlp's six layers
@@ -266,50 +264,6 @@ def test_a_mistake_ends_in_one_line(minigrad, arguments, message, tmp_path):
     assert status == 1 and err.count("\n") == 1 and not out
     assert err.startswith("minigrad: ") and message in err
     assert not (tmp_path / "runs").exists()
-
-
-def says_what_to_do_about_uneven_stages(module: ModuleType) -> None:
-    """Only where stages are alike in bytes, and a rank computes over twice as long as another."""
-    for slow, bounds, advises in (
-        (4, "bytes", True),
-        (4, "time", False),
-        (4, (0, 1, 2), False),
-        (2, "bytes", False),
-    ):
-        plan = as_trace(simulate(SCHEDULES["1f1b"].of(2, 4), Costs([slow, 1], [slow, 1], [0, 0])))
-        lines = module.advice(plan, bounds)
-        assert bool(lines) == advises
-        if advises:
-            assert (
-                lines[0].startswith("rank 0 computes for 32 s, rank 1 for 8 s")
-                and "--bounds time" in lines[1]
-            )
-            assert max(map(len, lines)) <= 80
-
-
-def test_a_trace_says_what_to_do_about_uneven_stages(minigrad, tmp_path):
-    says_what_to_do_about_uneven_stages(trace_view)
-    plan = simulate(SCHEDULES["1f1b"].of(2, 4), Costs([4, 1], [4, 1], [0, 0]))
-    pipeline = {"schedule": "1f1b", "micro_batches": 4, "chunks": 1, "ranks": [[0, 1]]}
-    for about, times in ((pipeline, 0), ({**pipeline, "bounds": "bytes"}, 1)):  # older files name no bounds
-        (tmp_path / "plan.json").write_text(
-            json.dumps(chrome_trace(as_trace(plan), {"pipeline": about})), encoding="utf-8"
-        )
-        assert minigrad("trace", "plan.json")[1].count("--bounds time") == times
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('bounds != "bytes"', "not bounds"),
-        ("2 * seconds[least]", "seconds[least]"),
-        ("max(seconds, key", "min(seconds, key"),
-        ("_ in instructions_of(run) if s.rank == rank", "_ in instructions_of(run)"),
-    ],
-)
-def test_wrong_advice_about_stages_is_seen(old, new):
-    with pytest.raises(AssertionError):
-        says_what_to_do_about_uneven_stages(mutant("backends.cli.trace_view", (old, new)))
 
 
 def test_an_asynchronous_pipeline_has_no_data_axis(minigrad):

@@ -50,20 +50,16 @@ def evaluates(module: ModuleType, folder) -> None:
     model, test = find_net("mlp").build(np.random.default_rng(3)).to(dtype="float64"), load("mnist5k").test
     model.save(folder / "m", net="mlp", dtype="float64")
     right = sum(int(model(Tensor(x[None])).data.argmax() == y) for x, y in zip(test.x, test.y, strict=True))
-    report = module.SavedModel(folder / "m").report()
-    assert report == f"mlp on mnist5k: {right} of 1,000 test images right ({right / 1000:.2%})"
+    _, line = module.evaluated(folder / "m")
+    assert line == f"mlp on mnist5k: {right} of 1,000 test images right ({right / 1000:.2%})"
 
 
 def test_right_answers_are_counted(tmp_path):
     evaluates(saved_model, tmp_path)
     with pytest.raises(AssertionError):
-        evaluates(
-            mutant("backends.cli.saved_model", (".test, self.dtype", ".train[:1000], self.dtype")), tmp_path
-        )
+        evaluates(mutant("backends.cli.saved_model", (".test, dtype", ".train[:1000], dtype")), tmp_path)
     with pytest.raises(AssertionError):
-        evaluates(
-            mutant("backends.cli.saved_model", ("self.model.load_state_dict(arrays)", "pass")), tmp_path
-        )
+        evaluates(mutant("backends.cli.saved_model", ("model.load_state_dict(arrays)", "pass")), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import sys
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backends.cli.commands import train as train_command
+from backends.cli import train as train_command
 from backends.data_parallel import DataParallel
 from backends.process import rank
 from backends.process.hang_report import place_in, place_of_main_thread

@@ -9,37 +9,33 @@ from typing import Annotated, Any
 
 import typer
 
-from ...comm.chrome import chrome_trace
-from ...comm.mailboxes import Deadlock, WaitTimeout
-from ...comm.trace import Traced, gather_trace
-from ...launch.launch import run
-from ...launch.supervise import saved_in
-from ...process.hang_report import write_stacks
-from ...process.signals import Interrupted
-from ...process.stopped import Stopped
-from ...registry import class_of, load_strategy
-from .. import options
-from ..checkpointing import CheckpointOptions
-from ..console import new_console, print_paths
-from ..curves import Curves, check_drawing, draw_curves, drawing_problem
-from ..next_command import after_training
-from ..options import MOST_SAMPLES, ParallelOptions
-from ..parallel import members
-from ..run_folder import CURVES, FIGURES, LOG, MODEL, RunFolder, check_writable, write_json
-from ..strategy_flags import WithOptions
-from ..trace_view import show_trace
-from ..training import Training, report
-
-app = typer.Typer(add_completion=False)
+from ..comm.chrome import chrome_trace
+from ..comm.mailboxes import Deadlock, WaitTimeout
+from ..comm.trace import Traced, gather_trace
+from ..launch.launch import run
+from ..launch.supervise import saved_in
+from ..process.hang_report import write_stacks
+from ..process.signals import Interrupted
+from ..process.stopped import Stopped
+from ..registry import class_of, load_strategy
+from .checkpointing import CheckpointOptions
+from .console import new_console, print_paths
+from .curves import Curves, check_drawing, draw_curves, drawing_problem
+from .next_command import after_training
+from .options import MOST_SAMPLES, ParallelOptions
+from .parallel import members
+from .run_folder import CURVES, FIGURES, LOG, MODEL, Json, RunFolder, check_writable, write_json
+from .strategy_flags import WithOptions
+from .trace_view import show_trace
+from .training import Training, report
 
 
-@app.command()
 @WithOptions
 def train(
     ranks: ParallelOptions,
     training: Training,
     checkpoints: CheckpointOptions,
-    json: options.Json = None,
+    json: Json = None,
     trace: Annotated[
         Path | None,
         typer.Option(help="write a trace, for ui.perfetto.dev and minigrad trace", metavar="FILE"),
@@ -65,10 +61,7 @@ def train(
     console = new_console()
     if checked is not None:
         undrawable = drawing_problem()
-        notes = [
-            *config.notes(),
-            *([] if undrawable is None else [f"note: no curves are drawn: {undrawable}"]),
-        ]
+        notes = config.notes() + ([] if undrawable is None else [f"note: no curves are drawn: {undrawable}"])
         print(*notes, sep="\n", end="\n" * bool(notes), flush=True)
 
     def work(comm) -> None:

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ...launch.launch import cores, run_script
-from ..next_command import NextCommand
+from ..launch.launch import cores, run_script
+from .next_command import NextCommand
 
 app = typer.Typer(add_completion=False)
 

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ...checkpoint.checkpoints import MANIFEST, Damaged, Generation, generations, read_generation
-from ...words import counted
-from ..console import new_console
-from ..next_command import NextCommand
-from ..parallel import ranks_of
+from ..checkpoint.checkpoints import MANIFEST, Damaged, Generation, generations, whole_generation
+from ..words import counted
+from .console import new_console
+from .next_command import NextCommand
+from .parallel import ranks_of
 
 app = typer.Typer(add_completion=False)
 Folder = Annotated[Path, typer.Argument(help="folder that train --checkpoint wrote", metavar="DIR")]
@@ -61,12 +61,7 @@ def verify(folder: Folder) -> None:
 def checkpoints_in(folder: Path) -> list[Generation | Damaged]:
     """The checkpoints in a folder, or the one that it is; raises ValueError where there is none."""
     if (folder / MANIFEST).exists():
-        try:
-            generation = read_generation(folder)
-            generation.arrays()
-            return [generation]
-        except Damaged as error:
-            return [error]
+        return [whole_generation(folder)]
     all_of_them = list(generations(folder))
     if not all_of_them:
         raise ValueError(f"there is no checkpoint in {folder}; train --checkpoint {folder} writes some")

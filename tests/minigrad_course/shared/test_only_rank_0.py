@@ -6,6 +6,7 @@ import select
 import socket
 
 import pytest
+from minigrad_course.shared import only_rank_0
 
 from backends.process import launcher
 from tests.bugs.mutant import mutant
@@ -13,7 +14,7 @@ from tests.bugs.mutant import mutant
 HYDRA = ("PMI_RANK", "PMI_SIZE", "PMI_FD", "HYDI_CONTROL_FD")
 
 
-def takes_leave(only_rank_0, monkeypatch) -> None:
+def takes_leave(leave, monkeypatch) -> None:
     """It says so to mpiexec's proxy, waits for an answer, not for ever, and ends with status 0."""
     ours, proxys = socket.socketpair()
     heard = []
@@ -27,7 +28,7 @@ def takes_leave(only_rank_0, monkeypatch) -> None:
         for name, value in zip(HYDRA, ("2", "3", str(ours.fileno()), "7"), strict=True):
             patched.setenv(name, value)
         try:
-            only_rank_0()
+            leave()
         except SystemExit as end:
             assert end.code is None
         else:
@@ -36,7 +37,7 @@ def takes_leave(only_rank_0, monkeypatch) -> None:
 
 
 def test_a_rank_that_is_not_needed_takes_leave(monkeypatch):
-    takes_leave(launcher.only_rank_0, monkeypatch)
+    takes_leave(only_rank_0.only_rank_0, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_a_rank_that_is_not_needed_takes_leave(monkeypatch):
     ids=["says something else", "goes on", "does not wait for the answer", "waits for ever"],
 )
 def test_broken_copies_do_not(right, wrong, monkeypatch):
-    broken = mutant("backends.process.launcher", (right, wrong))
+    broken = mutant("minigrad_course.shared.only_rank_0", (right, wrong))
     with pytest.raises(AssertionError):
         takes_leave(broken.only_rank_0, monkeypatch)
 
@@ -60,20 +61,20 @@ def test_it_ends_too_where_nobody_answers_or_listens(monkeypatch):
     monkeypatch.setenv("PMI_RANK", "1")
     monkeypatch.setenv("PMI_SIZE", "2")
     with pytest.raises(SystemExit):
-        launcher.only_rank_0()
+        only_rank_0.only_rank_0()
     monkeypatch.setenv("HYDI_CONTROL_FD", "7")
     ours, proxys = socket.socketpair()
     monkeypatch.setenv("PMI_FD", str(ours.fileno()))
     with ours, proxys, pytest.raises(SystemExit):
-        launcher.only_rank_0()
+        only_rank_0.only_rank_0()
     with pytest.raises(SystemExit):
-        launcher.only_rank_0()  # the pipe is closed
+        only_rank_0.only_rank_0()  # the pipe is closed
 
 
 def test_rank_0_and_who_has_no_mpiexec_go_on(monkeypatch):
     for name in (*HYDRA, *launcher.RANK_VARIABLES, *launcher.SIZE_VARIABLES):
         monkeypatch.delenv(name, raising=False)
-    launcher.only_rank_0()
+    only_rank_0.only_rank_0()
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
-    launcher.only_rank_0()
+    only_rank_0.only_rank_0()

@@ -1,1 +1,0 @@
-"""A module for each command of ``minigrad``, with ``app``, which is it."""
