@@ -24,7 +24,7 @@ from minigrad.strategy import Strategy
 from ..comm import Communicator
 from ..launch.launch import run
 from ..laws import bound_for, differences_from_serial
-from ..registry import load_strategy
+from ..registry import class_of, load_strategy
 from .console import new_console
 from .next_command import lesson_of
 from .options import DTYPES, ParallelOptions, choice, device_option, exact_option, seed_option
