@@ -49,3 +49,16 @@ def nhwc(x: Array) -> Array:
 def nchw(x: Array) -> Array:
     """(N, H, W, C) as the (N, C, H, W) view that ops hand out."""
     return x.transpose(0, 3, 1, 2)
+
+
+def channels_last(x: Array, *sizes: int) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+    """Two functions: from arrays (N, C, ...) like x to contiguous ones (*sizes, C), and back as views."""
+    xp, (n, channels, *others), last = array_module(x), x.shape, x.ndim - 1
+
+    def pixels(a: Array) -> Array:
+        return xp.ascontiguousarray(a.transpose(0, *range(2, last + 1), 1)).reshape(*sizes, channels)
+
+    def images(a: Array) -> Array:
+        return a.reshape(n, *others, channels).transpose(0, last, *range(1, last))
+
+    return pixels, images

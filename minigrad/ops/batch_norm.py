@@ -5,6 +5,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 
@@ -14,18 +15,19 @@ from ..device import Array, array_module
 from ..dtypes import floating
 from ..faster import faster
 from ..half import half_in_single
+from ..memory_order import channels_last
+from ..op import op
 from ..product import product
 from ..pullback import OpResult, shape_of
 from ..sums import column_sums
 from ..tape import once
-from .channelwise import channelwise
 from .selection import positive_part, where_positive
 
 Observe = Callable[[Array, Array, float], None]
 Gather = Callable[[Array], Sequence[Array]]
 
 
-@channelwise
+@op
 @half_in_single
 def batch_norm(
     x: Array,
@@ -47,12 +49,13 @@ def batch_norm(
     this rank's sums. With ``relu`` the value is max(y, 0), bit for bit that of ``ops.relu`` behind it. Raises
     ValueError where C differs; warns where a channel has one value, its own mean.
     """
-    if len(shape_of(x)) != 2 or not shape_of(weight) == shape_of(bias) == x.shape[1:]:
+    if not 2 <= len(shape_of(x)) <= 4 or not shape_of(weight) == shape_of(bias) == x.shape[1:2]:
         raise ValueError(
             f"batch_norm takes x (N, C), (N, C, L) or (N, C, H, W), C weights and C biases, got "
             f"{shape_of(x)}, {shape_of(weight)} and {shape_of(bias)}"
         )
-    xp, x = array_module(x), array_module(x).ascontiguousarray(floating(x, weight))
+    pixels, images = channels_last(x, len(x) * math.prod(x.shape[2:]))
+    xp, x, turned = array_module(x), pixels(floating(x, weight)), once(pixels)
     n: float = len(x)
     if statistics is None:
         mean, squares = moments(x)
@@ -76,19 +79,20 @@ def batch_norm(
 
     @once
     def sums(g: Array) -> tuple[Array, Array]:
-        total, along = gradient_sums(g, after_relu, x, mean)
+        total, along = gradient_sums(turned(g), after_relu, x, mean)
         return total, scale * along
 
     def to_x(g: Array) -> Array:
+        d = turned(g)
         if fixed:
-            return (g if after_relu is None else where_positive(g, after_relu)) * factor
+            return images((d if after_relu is None else where_positive(d, after_relu)) * factor)
         total, along = sums(g)
         if gather is not None:
             total, along = xp.sum(xp.stack(gather(xp.stack([total, along]))), axis=0)
         slope, shift = factor * scale * along / max(n, 1), factor * total / max(n, 1)
-        return gradient(g, after_relu, x, mean, factor, slope, shift)
+        return images(gradient(d, after_relu, x, mean, factor, slope, shift))
 
-    return y, (to_x, lambda g: sums(g)[1].copy(), lambda g: sums(g)[0].copy())
+    return images(y), (to_x, lambda g: sums(g)[1].copy(), lambda g: sums(g)[0].copy())
 
 
 def merged(parts: Sequence[Array]) -> tuple[float, Array, Array]:

@@ -7,24 +7,25 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
 from ..device import Array, array_module
 from ..dtypes import in_dtype_of
 from ..faster import faster
+from ..integer_settings import Pair, integer, pair
 from ..lookup import check_choice
 from ..memory_order import nchw, nhwc
 from ..op import op
 from ..pullback import OpResult, Pullback, shape_of
 from ..sums import axis_sums
 from ..tape import once
-from .conv_geometry import checked_geometry
-from .geometry import Geometry, Pair, bordered
+from .geometry import Geometry, bordered, check_windows_fit
 
+Two = tuple[int, int]
+Shape = tuple[int, ...]
 Convolved = tuple[Array, tuple[Pullback, Pullback]]  # the value; the pullbacks to the image and the kernel
 Algorithm = Callable[..., Convolved]  # of images, a kernel, a Geometry, and perhaps a bias
 
@@ -51,17 +52,7 @@ def conv2d(
     something does not fit.
     """
     geometry = checked_geometry(x, weight, stride, padding, dilation, groups)
-    return convolution(x, weight, bias, geometry, algorithm)
-
-
-def convolution(
-    x: Array, weight: Array, bias: Array | None, geometry: Geometry, algorithm: str
-) -> tuple[Array, tuple[Pullback, ...]]:
-    """The value of ``conv2d`` and its pullbacks."""
-    if bias is not None and shape_of(bias) != weight.shape[:1]:
-        raise ValueError(
-            f"conv2d with weight {weight.shape} needs bias {weight.shape[:1]}, got {shape_of(bias)}"
-        )
+    check_bias(bias, len(weight), f"conv2d with weight {weight.shape}")
     images, in_memory = nhwc(in_dtype_of(weight, x)), once(nhwc)
     convolve = algorithm_for(images, weight, geometry, algorithm)
     y, (to_images, to_kernel) = convolve(images, weight, geometry, bias)
@@ -91,11 +82,10 @@ def direct(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) ->
     padded, (ph, pw) = bordered(x, geometry), geometry.padding
     ins, outs = w.shape[1], len(w) // geometry.groups  # channels and filters of a group
     taps = []  # what each sees of the images, filters to which it adds, and its weights
-    for i, j in np.ndindex(geometry.kernel):
+    for place, (i, j) in zip(geometry.places(height, width), np.ndindex(geometry.kernel), strict=True):
         for k in range(geometry.groups):
             channels, filters = slice(k * ins, (k + 1) * ins), slice(k * outs, (k + 1) * outs)
-            pixels = slice(None), *geometry.tap(i, j, rows, columns), channels
-            taps.append((pixels, filters, (filters, slice(None), i, j)))
+            taps.append(((*place, channels), filters, (filters, slice(None), i, j)))
 
     y = xp.zeros((n, rows, columns, len(w)), xp.result_type(x, w))
     for pixels, filters, tap in taps:
@@ -116,18 +106,53 @@ def direct(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) ->
     return (y if bias is None else y + bias), (to_images, to_kernel)
 
 
-exact: ContextVar[bool] = ContextVar("minigrad.exact_convolutions", default=False)
+def checked_geometry(
+    x: Array, weight: Array, stride: Pair, padding: Pair | str, dilation: Pair, groups: int
+) -> Geometry:
+    """The windows of ``conv2d``; raises its ValueErrors."""
+    groups = integer(groups, "groups", 1)
+    padding = padding if isinstance(padding, str) else pair(padding, "padding", 0)
+    settings = pair(stride, "stride", 1), padding, pair(dilation, "dilation", 1), groups
+    return geometry_of_shapes(shape_of(x), shape_of(weight), *settings)
 
 
-@contextmanager
-def exact_convolutions(mode: bool = True) -> Iterator[None]:
-    """Inside the ``with``, convolutions of this thread round like plain sums of products.
+@lru_cache  # a network repeats a few shapes
+def geometry_of_shapes(
+    x: Shape, weight: Shape, stride: Two, padding: Two | str, dilation: Two, groups: int
+) -> Geometry:
+    """``checked_geometry`` of the shapes of x and weight."""
+    check_axes("conv2d", "(F, C, kh, kw)", x, weight)
+    filters, channels = weight[0], weight[1] * groups
+    if x[1] != channels or filters % groups:
+        raise ValueError(
+            f"conv2d of x {x} with weight {weight} and groups={groups}: x has {x[1]} channels, the weight "
+            f"takes {channels} and has {filters} filters; make them agree and both divisible by groups"
+        )
+    numbers = (0, 0) if isinstance(padding, str) else padding
+    geometry = Geometry(pair(weight[2:], "kernel", 1), stride, numbers, dilation, groups)
+    if isinstance(padding, str):
+        check_choice("padding", padding, ["same", "valid"])
+    if padding == "same":
+        if stride != (1, 1):
+            raise ValueError(
+                f'padding="same" goes with stride 1, got stride {stride}; pass the padding as a number'
+            )
+        rows, columns = (extent - 1 for extent in geometry.extent)
+        geometry = geometry._replace(padding=(rows // 2, columns // 2), extra=(rows % 2, columns % 2))
+    check_windows_fit(x[2:], geometry)
+    return geometry
 
-    "auto" does not take Winograd's algorithms then, whose errors in float32 are up to ten times as large:
-    1e-5 of the largest element instead of 1e-6. With ``mode=False`` it may take them again.
-    """
-    token = exact.set(mode)
-    try:
-        yield
-    finally:
-        exact.reset(token)
+
+def check_axes(op: str, weight_axes: str, x: Shape, weight: Shape) -> None:
+    """Raise ValueError unless x and weight have four axes."""
+    if len(x) != 4 or len(weight) != 4:
+        raise ValueError(
+            f"{op} takes x (N, C, H, W) and weight {weight_axes}, got {x} and {weight}; x[:, None] adds "
+            "the axis of one channel, x[None] that of one image"
+        )
+
+
+def check_bias(bias: Array | None, filters: int, layer: str) -> None:
+    """Raise ValueError unless the bias, where a convolution has one, is a number for each filter."""
+    if bias is not None and shape_of(bias) != (filters,):
+        raise ValueError(f"{layer} needs bias {(filters,)}, got {shape_of(bias)}")

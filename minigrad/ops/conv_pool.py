@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..faster import faster
+from ..integer_settings import Pair, pair
 from ..keyword_settings import settings_by_name
 from ..tensor import Tensor
 from . import elementwise
 from .conv import conv2d
-from .geometry import Pair, pair
 from .pool import max_pool2d
 
 

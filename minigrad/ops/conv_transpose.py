@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from ..device import Array, array_module
 from ..dtypes import in_dtype_of
+from ..integer_settings import Pair, integer, pair
 from ..memory_order import nchw, nhwc
 from ..op import op
 from ..pullback import OpResult, shape_of
 from ..tape import once
-from .conv import algorithm_for
-from .conv_geometry import integer
-from .geometry import Geometry, Pair, pair, with_border
+from .conv import algorithm_for, check_axes, check_bias
+from .geometry import Geometry, with_border
 
 
 @op
@@ -39,11 +39,7 @@ def conv_transpose2d(
     """
     geometry = transposed_geometry(x, weight, stride, padding, dilation, groups)
     filters = weight.shape[1] * geometry.groups
-    if bias is not None and shape_of(bias) != (filters,):
-        raise ValueError(
-            f"conv_transpose2d with weight {weight.shape} and groups={groups} needs bias {(filters,)}, got "
-            f"{shape_of(bias)}"
-        )
+    check_bias(bias, filters, f"conv_transpose2d with weight {weight.shape} and groups={geometry.groups}")
     xp, (n, _, height, width) = array_module(x), x.shape
     sizes = output_sizes(x, geometry, pair(output_padding, "output_padding", 0))
     x = in_dtype_of(weight, x)
@@ -72,12 +68,8 @@ def conv_transpose2d(
 def transposed_geometry(
     x: Array, weight: Array, stride: Pair, padding: Pair, dilation: Pair, groups: int
 ) -> Geometry:
-    """The geometry of the convolution from the output to ``x``."""
-    if len(shape_of(x)) != 4 or len(shape_of(weight)) != 4:
-        raise ValueError(
-            f"conv_transpose2d takes x (N, C, H, W) and weight (C, F, kh, kw), got {shape_of(x)} and "
-            f"{shape_of(weight)}; x[:, None] adds the axis of one channel, x[None] that of one image"
-        )
+    """The windows of the convolution from the output to ``x``; raises ValueErrors of ``conv_transpose2d``."""
+    check_axes("conv_transpose2d", "(C, F, kh, kw)", shape_of(x), shape_of(weight))
     groups, channels = integer(groups, "groups", 1), x.shape[1]
     if channels != weight.shape[0] or channels % groups:
         raise ValueError(

@@ -15,7 +15,7 @@ from ..dtypes import in_dtype_of
 from ..op import op
 from ..product import product
 from ..pullback import OpResult, shape_of
-from .sum_by_row import sum_by_row
+from .selection import sum_by_row
 
 
 @op

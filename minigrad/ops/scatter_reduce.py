@@ -17,8 +17,7 @@ from ..pullback import OpResult
 from ..tensor import as_array
 from .axes import axis_of
 from .gather import check_indices, places_of
-from .selection import masked
-from .sum_by_row import sum_by_row
+from .selection import masked, sum_by_row
 
 REDUCTIONS = ["sum", "mean", "amax", "amin"]
 

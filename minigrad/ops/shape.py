@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..device import Array, array_module
+from ..integer_settings import are_integers
 from ..keyword_settings import settings_by_name
 from ..lookup import check_choice
 from ..memory_order import is_channels_last, nchw, nhwc
@@ -19,9 +20,8 @@ from ..op import op
 from ..pullback import OpResult, Pullback, shape_of
 from ..tensor import Axis, Tensor
 from .axes import axes_of, axis_of
-from .geometry import are_integers
 from .linear import as_rows
-from .sum_by_row import sum_by_row
+from .selection import sum_by_row
 
 
 @op

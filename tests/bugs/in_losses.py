@@ -91,7 +91,7 @@ def functions_in_loops_are_exact() -> None:
 LOSS, LABELS = "minigrad.ops.loss", "minigrad.ops.labels"
 REGRESSION, REGRESSION_LOOPS = "minigrad.ops.regression_loss", "minigrad.ops.fast.regression_loss"
 ACTIVATION, LOOPS = "minigrad.ops.activation", "minigrad.ops.fast.activation_loops"
-EXPONENTIAL, NORMAL = "minigrad.ops.fast.exponential", "minigrad.ops.normal_distribution"
+EXPONENTIAL, NORMAL = "minigrad.ops.fast.exponential", "minigrad.normal_distribution"
 NORMAL_IN_LOOPS = "minigrad.ops.fast.normal_distribution"
 DIFFERENCE = "central difference"
 

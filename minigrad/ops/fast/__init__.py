@@ -1,7 +1,7 @@
 """Forms of ops that are faster than the readable ones, which stand a folder above and do without these.
 
-Each file is named like the readable one that it joins, and imports it; see ``minigrad.faster``. With the
-environment variable MINIGRAD_OPS=readable none of them is imported.
+Each file is named like the readable one that it joins, or one of its ops, and imports it; see
+``minigrad.faster``. With the environment variable MINIGRAD_OPS=readable none of them is imported.
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``__init__.py``.
 """
 

@@ -14,7 +14,7 @@ from ...device import Array
 from ...faster import form_of
 from ...pullback import OpResult
 from ..gather import gather_by_places, scatter_add_by_places
-from ..sum_by_row import sum_by_row
+from ..selection import sum_by_row
 
 
 @form_of(gather_by_places)
