@@ -23,6 +23,8 @@ def pair(value: Pair, name: str, least: int) -> tuple[int, int]:
 
 def one(value: Any, name: str, least: int) -> int:
     """A setting for the one axis of a signal, passed as an integer or as a sequence of one."""
+    if type(value) is int and value >= least:
+        return value
     return integer(value[0] if are_integers(value, 1, least) else value, name, least)
 
 

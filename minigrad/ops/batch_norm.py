@@ -49,13 +49,14 @@ def batch_norm(
     this rank's sums. With ``relu`` the value is max(y, 0), bit for bit that of ``ops.relu`` behind it. Raises
     ValueError where C differs; warns where a channel has one value, its own mean.
     """
-    if not 2 <= len(shape_of(x)) <= 4 or not shape_of(weight) == shape_of(bias) == x.shape[1:2]:
+    shape = shape_of(x)
+    if not 2 <= len(shape) <= 4 or not shape_of(weight) == shape_of(bias) == shape[1:2]:
         raise ValueError(
-            f"batch_norm takes x (N, C), (N, C, L) or (N, C, H, W), C weights and C biases, got "
-            f"{shape_of(x)}, {shape_of(weight)} and {shape_of(bias)}"
+            f"batch_norm takes x (N, C), (N, C, L) or (N, C, H, W), C weights and C biases, got {shape}, "
+            f"{shape_of(weight)} and {shape_of(bias)}"
         )
-    pixels, images = channels_last(x, len(x) * math.prod(x.shape[2:]))
-    xp, x, turned = array_module(x), pixels(floating(x, weight)), once(pixels)
+    pixels, images = channels_last(x, math.prod(shape) // max(shape[1], 1))
+    xp, x = array_module(x), pixels(floating(x, weight))
     n: float = len(x)
     if statistics is None:
         mean, squares = moments(x)
@@ -78,15 +79,16 @@ def batch_norm(
     after_relu, fixed = y if relu else None, statistics is not None
 
     @once
-    def sums(g: Array) -> tuple[Array, Array]:
-        total, along = gradient_sums(turned(g), after_relu, x, mean)
-        return total, scale * along
+    def sums(g: Array) -> tuple[Array, Array, Array]:
+        d = pixels(g)
+        total, along = gradient_sums(d, after_relu, x, mean)
+        return total, scale * along, d
 
     def to_x(g: Array) -> Array:
-        d = turned(g)
         if fixed:
+            d = pixels(g)
             return images((d if after_relu is None else where_positive(d, after_relu)) * factor)
-        total, along = sums(g)
+        total, along, d = sums(g)
         if gather is not None:
             total, along = xp.sum(xp.stack(gather(xp.stack([total, along]))), axis=0)
         slope, shift = factor * scale * along / max(n, 1), factor * total / max(n, 1)

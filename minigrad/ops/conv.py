@@ -52,7 +52,7 @@ def conv2d(
     something does not fit.
     """
     geometry = checked_geometry(x, weight, stride, padding, dilation, groups)
-    check_bias(bias, len(weight), f"conv2d with weight {weight.shape}")
+    check_bias("conv2d", weight, bias, len(weight))
     images, in_memory = nhwc(in_dtype_of(weight, x)), once(nhwc)
     convolve = algorithm_for(images, weight, geometry, algorithm)
     y, (to_images, to_kernel) = convolve(images, weight, geometry, bias)
@@ -129,7 +129,7 @@ def geometry_of_shapes(
             f"takes {channels} and has {filters} filters; make them agree and both divisible by groups"
         )
     numbers = (0, 0) if isinstance(padding, str) else padding
-    geometry = Geometry(pair(weight[2:], "kernel", 1), stride, numbers, dilation, groups)
+    geometry = Geometry(pair((weight[2], weight[3]), "kernel", 1), stride, numbers, dilation, groups)
     if isinstance(padding, str):
         check_choice("padding", padding, ["same", "valid"])
     if padding == "same":
@@ -139,7 +139,7 @@ def geometry_of_shapes(
             )
         rows, columns = (extent - 1 for extent in geometry.extent)
         geometry = geometry._replace(padding=(rows // 2, columns // 2), extra=(rows % 2, columns % 2))
-    check_windows_fit(x[2:], geometry)
+    check_windows_fit((x[2], x[3]), geometry)
     return geometry
 
 
@@ -152,7 +152,9 @@ def check_axes(op: str, weight_axes: str, x: Shape, weight: Shape) -> None:
         )
 
 
-def check_bias(bias: Array | None, filters: int, layer: str) -> None:
-    """Raise ValueError unless the bias, where a convolution has one, is a number for each filter."""
+def check_bias(op: str, weight: Array, bias: Array | None, filters: int, more: str = "") -> None:
+    """Raise ValueError unless the bias, where there is one, has a number for each filter."""
     if bias is not None and shape_of(bias) != (filters,):
-        raise ValueError(f"{layer} needs bias {(filters,)}, got {shape_of(bias)}")
+        raise ValueError(
+            f"{op} with weight {weight.shape}{more} needs bias {(filters,)}, got {shape_of(bias)}"
+        )

@@ -39,7 +39,7 @@ def conv_transpose2d(
     """
     geometry = transposed_geometry(x, weight, stride, padding, dilation, groups)
     filters = weight.shape[1] * geometry.groups
-    check_bias(bias, filters, f"conv_transpose2d with weight {weight.shape} and groups={geometry.groups}")
+    check_bias("conv_transpose2d", weight, bias, filters, f" and groups={geometry.groups}")
     xp, (n, _, height, width) = array_module(x), x.shape
     sizes = output_sizes(x, geometry, pair(output_padding, "output_padding", 0))
     x = in_dtype_of(weight, x)

@@ -10,8 +10,6 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
-
 from ..device import Array, array_module
 
 
@@ -43,13 +41,12 @@ class Geometry(NamedTuple):
 
     def places(self, height: int, width: int) -> list[tuple[slice, ...]]:
         """For each tap, in reading order, its place in all windows on padded images (N, H, W, C)."""
-        counts = self.output(height, width)
-
-        def along(axis: int, tap: int) -> slice:
-            first, step = tap * self.dilation[axis], self.stride[axis]
-            return slice(first, first + (counts[axis] - 1) * step + 1, step)
-
-        return [(slice(None), along(0, i), along(1, j)) for i, j in np.ndindex(self.kernel)]
+        axes = zip(self.kernel, self.output(height, width), self.stride, self.dilation, strict=True)
+        rows, columns = (
+            [slice(i * apart, i * apart + (count - 1) * step + 1, step) for i in range(kernel)]
+            for kernel, count, step, apart in axes
+        )
+        return [(slice(None), row, column) for row in rows for column in columns]
 
     def backward(self) -> Geometry:
         """The window of the input gradient at stride 1, a convolution of g with the kernel turned round.

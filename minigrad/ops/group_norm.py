@@ -79,8 +79,10 @@ def by_groups(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> 
 @faster
 def by_pixels(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> Normalized:
     """The op on samples (N, P, C): over all pixels of each group of channels."""
-    shape, by_group = x.shape, (*x.shape[:2], groups, x.shape[2] // groups)
-    normal, to_x = standardized(x.reshape(by_group), mean_over((1, 3), by_group), eps)
+    shape, (samples, n_pixels, channels) = x.shape, x.shape
+    by_group = samples, n_pixels, groups, channels // groups
+    mean = mean_over((1, 3), n_pixels * channels // groups)
+    normal, to_x = standardized(x.reshape(by_group), mean, eps)
     normal = normal.reshape(shape)
     return normal * weight + bias, (
         lambda g: to_x((g * weight).reshape(by_group)).reshape(shape),

@@ -5,8 +5,8 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 import numpy as np
 
@@ -28,9 +28,9 @@ def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Op
 
     The shape of ``weight`` determines which trailing axes of x are normalized; ValueError where it differs.
     """
-    axes = last_axes("layer_norm", x, weight, bias)
+    check_last_axes("layer_norm", x, weight, bias)
     x = floating(x, weight)
-    normal, to_x = standardized(x, mean_over(axes, x.shape), eps)
+    normal, to_x = standardized(x, mean_over(range(-weight.ndim, 0), weight.size), eps)
     return normal * weight + bias, (lambda g: to_x(g * weight), lambda g: g * normal, lambda g: g)
 
 
@@ -40,14 +40,15 @@ def rms_norm(x: Array, weight: Array, *, eps: float | None = None) -> OpResult:
 
     No mean is subtracted (Zhang and Sennrich 2019). ``eps`` is by default that of x's dtype, as in PyTorch.
     """
-    axes = last_axes("rms_norm", x, weight)
+    check_last_axes("rms_norm", x, weight)
     x = floating(x, weight)
-    return rms_norm_in_single(x, weight, axes=axes, eps=np.finfo(x.dtype).eps if eps is None else eps)
+    return rms_norm_in_single(x, weight, eps=np.finfo(x.dtype).eps if eps is None else eps)
 
 
 @half_in_single
-def rms_norm_in_single(x: Array, weight: Array, *, axes: tuple[int, ...], eps: float) -> OpResult:
-    normal, to_x = standardized(x, mean_over(axes, x.shape), float(eps), centred=False)
+def rms_norm_in_single(x: Array, weight: Array, *, eps: float) -> OpResult:
+    mean = mean_over(range(-weight.ndim, 0), weight.size)
+    normal, to_x = standardized(x, mean, float(eps), centred=False)
     return normal * weight, (lambda g: to_x(g * weight), lambda g: g * normal)
 
 
@@ -70,19 +71,19 @@ def standardized(x: Array, mean: Mean, eps: float, *, centred: bool = True) -> t
     return normal, to_x
 
 
-def mean_over(axes: tuple[int, ...], shape: tuple[int, ...]) -> Mean:
-    """The mean over ``axes``, which are kept as 1, of arrays of this shape."""
-    count = max(math.prod(shape[axis] for axis in axes), 1)
-    return lambda x: x.sum(axis=axes, keepdims=True) / count
+@lru_cache  # a network repeats a few shapes
+def mean_over(axes: Iterable[int], count: int) -> Mean:
+    """The mean over ``axes``, which are kept as 1, of ``count`` elements."""
+    axes, divisor = tuple(axes), max(count, 1)
+    return lambda x: x.sum(axis=axes, keepdims=True) / divisor
 
 
-def last_axes(op: str, x: Array, *parameters: Array) -> tuple[int, ...]:
-    """The last axes of x, whose shape all parameters have; ValueError where one has another."""
-    shapes = [shape_of(parameter) for parameter in parameters]
+def check_last_axes(op: str, x: Array, *parameters: Array) -> None:
+    """Raise ValueError unless all parameters have the shape of x's last axes."""
+    shape, *shapes = map(shape_of, (x, *parameters))
     n = len(shapes[0])
-    if not n or any(shape != shape_of(x)[-n:] for shape in shapes):
+    if not n or shapes != [shape[-n:]] * len(shapes):
         raise ValueError(
-            f"{op} of x {shape_of(x)} needs parameters that all have the shape of its last axes, such as "
-            f"{shape_of(x)[-max(n, 1) :] or '(features,)'}, got {', '.join(map(str, shapes))}"
+            f"{op} of x {shape} needs parameters that all have the shape of its last axes, such as "
+            f"{shape[-max(n, 1) :] or '(features,)'}, got {', '.join(map(str, shapes))}"
         )
-    return tuple(range(-n, 0))

@@ -32,16 +32,18 @@ def pool_geometry(
     sizes, border = pair(kernel, "kernel", 1), pair(padding, "padding", 0)
     steps = sizes if stride is None else pair(stride, "stride", 1)
     geometry = Geometry(sizes, steps, border, pair(dilation, "dilation", 1))
-    if any(border) or ceil_mode:
-        extra = []
+    extra = []
+    if ceil_mode or any(border):
         for n, extent, step, p in zip(x.shape[2:], geometry.extent, steps, border, strict=True):
             if 2 * p > extent:
                 raise ValueError(
                     f"padding {border} is more than half of the window {geometry.extent}; use less padding"
                 )
-            last = min(-(-(n + 2 * p - extent) // step), (n + p - 1) // step)  # window, which begins on x
-            extra.append(max(last * step + extent - n - 2 * p, 0))
-        geometry = geometry._replace(extra=(extra[0], extra[1])) if ceil_mode else geometry
+            if ceil_mode:
+                last = min(-(-(n + 2 * p - extent) // step), (n + p - 1) // step)  # window that begins before
+                extra.append(max(last * step + extent - n - 2 * p, 0))
+    if ceil_mode:
+        geometry = geometry._replace(extra=(extra[0], extra[1]))
     check_windows_fit(x.shape[2:], geometry)
     return geometry
 

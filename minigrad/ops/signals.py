@@ -6,7 +6,6 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
 from typing import Any, cast
 
 from ..device import Array
@@ -98,17 +97,19 @@ def avg_pool1d(
 
 def of_one_row(images: Callable[..., Tensor], takes: str, *inputs: Any, **settings: Any) -> Tensor:
     """The op ``images`` of signals as images of one row; an error says what the op for signals ``takes``."""
-    for name in settings.keys() & OF_THE_ROW:
-        value, least = settings[name], OF_THE_ROW[name]
-        if value is not None and not isinstance(value, str):
+    for name, value in settings.items():
+        least = OF_THE_ROW.get(name)
+        if least is not None and value is not None and not isinstance(value, str):
             settings[name] = least, one(value, name, least)
-    return by_images(*(x for x in inputs if x is not None), images=images, takes=takes, **settings)
+    return by_images(*[x for x in inputs if x is not None], images=images, takes=takes, settings=settings)
 
 
 @op
-def by_images(*arrays: Array, images: Callable[..., Tensor], takes: str, **settings: Any) -> OpResult:
+def by_images(
+    *arrays: Array, images: Callable[..., Tensor], takes: str, settings: dict[str, Any]
+) -> OpResult:
     shapes = [shape_of(a) for a in arrays[:2]]  # of x and perhaps a weight
-    if any(len(shape) != 3 for shape in shapes):
+    if any([len(shape) != 3 for shape in shapes]):
         if len(shapes) == 1:
             raise ValueError(f"{takes}, got shape {shapes[0]}")
         raise ValueError(
@@ -116,7 +117,7 @@ def by_images(*arrays: Array, images: Callable[..., Tensor], takes: str, **setti
             "x[None] that of one signal"
         )
     compute = cast(Any, images).__wrapped__  # the function of arrays
-    y, pullbacks = compute(*(a[:, :, None] if len(shape_of(a)) == 3 else a for a in arrays), **settings)
+    y, pullbacks = compute(*[a[:, :, None] for a in arrays[:2]], *arrays[2:], **settings)
     row = once(lambda g: g[:, :, None])  # one array for all pullbacks, which share its copies
 
     def of_signals(pullback: Pullback) -> Pullback:
@@ -124,6 +125,7 @@ def by_images(*arrays: Array, images: Callable[..., Tensor], takes: str, **setti
             d = pullback(row(g))
             return d[:, :, 0] if d.ndim == 4 else d  # a bias has no row
 
-        return wraps(pullback)(without_row)
+        without_row.__qualname__ = pullback.__qualname__  # an error names the op by it
+        return without_row
 
     return y[:, :, 0], tuple(map(of_signals, pullbacks))

@@ -13,13 +13,13 @@ from ...dtypes import floating
 from ...faster import form_of
 from ...pullback import OpResult
 from ...tape import once
-from ..layer_norm import last_axes, layer_norm
+from ..layer_norm import check_last_axes, layer_norm
 
 
 @form_of(layer_norm)
 def by_loops(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, *, eps: float = 1e-5) -> OpResult:
     """A row at a time, which stays in the cache."""
-    last_axes("layer_norm", x, weight, bias)
+    check_last_axes("layer_norm", x, weight, bias)
     x = floating(x, weight)
     if not loops.can_take(x, weight, bias):
         return NotImplemented
@@ -30,8 +30,8 @@ def by_loops(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, *, eps: float 
 
     x, shape = rows(x), x.shape
     y, (mean, scale) = np.empty_like(x), np.empty((2, len(x)), x.dtype)
-    weight, bias = (np.ascontiguousarray(a).reshape(features) for a in (weight, bias))
-    normalize(x, weight, bias, eps, y, mean, scale)
+    weight = weight.ravel()
+    normalize(x, weight, bias.ravel(), eps, y, mean, scale)
 
     def to_x(g: np.ndarray) -> np.ndarray:
         d = np.empty_like(x)
