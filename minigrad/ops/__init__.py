@@ -6,9 +6,8 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 
 from .activation import elu, gelu, hardswish, log_sigmoid, silu, softplus
 from .batch_norm import batch_norm
-from .conv import conv2d
+from .conv import conv2d, conv_transpose2d
 from .conv_pool import conv_pool2d
-from .conv_transpose import conv_transpose2d
 from .dropout import dropout
 from .einsum import einsum
 from .elementwise import (

@@ -1,6 +1,5 @@
-"""Windows on images: where they stand, and what the taps of a kernel see.
+"""Windows on images, which are (N, C, H, W) to the reader and (N, H, W, C) in memory.
 
-Images are (N, C, H, W) to the reader and (N, H, W, C) in memory.
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
 """
 

@@ -60,7 +60,7 @@ class WeightPullback:
         return product(as_rows(g).T, self.x)
 
     def into(self, g: Array, buffer: Array) -> bool:
-        """Write the same into ``buffer``, unless it is an array of another kind; whether it did."""
+        """Write dw into ``buffer``, unless it is an array of another kind; whether it did."""
         if type(g) is not type(buffer) or not g.dtype == self.x.dtype == buffer.dtype:
             return False
         product(as_rows(g).T, self.x, out=buffer)
@@ -83,8 +83,8 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
     first, second = shape_of(x), shape_of(weight)
     if not first or len(second) != 2 or first[-1] != second[1]:
         raise ValueError(
-            f"linear takes x (..., in) and weight (out, in), got x {first} and weight {second}; "
-            f"flatten or resize x to {second[-1] if second else 1} features, or change the weight's last axis"
+            f"linear takes x (..., in) and weight (out, in), got x {first} and weight {second}; flatten or "
+            f"resize x to {second[-1] if second else 1} features, or change the weight's last axis"
         )
     if bias is not None and shape_of(bias) != second[:1]:
         raise ValueError(f"linear with weight {second} needs bias {second[:1]}, got {shape_of(bias)}")

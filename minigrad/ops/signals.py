@@ -15,8 +15,7 @@ from ..op import op
 from ..pullback import OpResult, Pullback, shape_of
 from ..tape import once
 from ..tensor import Tensor
-from .conv import conv2d
-from .conv_transpose import conv_transpose2d
+from .conv import conv2d, conv_transpose2d
 from .pool import avg_pool2d, max_pool2d
 
 OF_THE_ROW = {"kernel": 1, "stride": 1, "dilation": 1, "padding": 0, "output_padding": 0}

@@ -234,13 +234,13 @@ def only_windows_side_by_side_are_one_pass() -> None:
 
 # Bugs
 
-POOL, GEOMETRY, SIGNALS = "minigrad.ops.pool", "minigrad.ops.geometry", "minigrad.ops.signals"
+CONV, POOL, RESIZE = "minigrad.ops.conv", "minigrad.ops.pool", "minigrad.ops.resize"
+GEOMETRY, SIGNALS, GROUPS = "minigrad.ops.geometry", "minigrad.ops.signals", "minigrad.ops.group_norm"
 FAST_POOL, FAST_ADAPTIVE = "minigrad.ops.fast.pool", "minigrad.ops.fast.adaptive_pool"
-TRANSPOSED = "minigrad.ops.conv_transpose"
 ONE_PASS = "minigrad.ops.fast.conv_pool"
 WINDOW_LOOPS = "minigrad.ops.fast.window_loops"
 FAST_INTERPOLATE, FAST_GROUPS = "minigrad.ops.fast.interpolate", "minigrad.ops.fast.group_norm"
-RESIZE, GROUPS, DIFFERENCE = "minigrad.ops.resize", "minigrad.ops.group_norm", "central difference"
+DIFFERENCE = "central difference"
 
 BUGS = [
     Bug("a last window begins behind the image", POOL,
@@ -318,11 +318,11 @@ BUGS = [
     Bug("windows that overlap overwrite one another's gradient", RESIZE,
         "d[window] += pullback", "d[window] = pullback",
         means_by_loops_are_the_readable_ones, "gradient 0"),
-    Bug("output padding is forgotten", TRANSPOSED, "(n - 1) * s - 2 * p + extent + more",
+    Bug("output padding is forgotten", CONV, "(n - 1) * s - 2 * p + extent + more",
         "(n - 1) * s - 2 * p + extent", transposed_convolutions_are_adjoints, "the output has"),
-    Bug("a window more than x has is not seen", TRANSPOSED, "(rows - height, columns - width))", "(0, 0))",
+    Bug("a window more than x has is not seen", CONV, "(rows - height, columns - width))", "(0, 0))",
         transposed_convolutions_are_adjoints, "the output has|shape"),
-    Bug("a transposed convolution gives away what it holds", TRANSPOSED, "[:, :height, :width].copy()",
+    Bug("a transposed convolution gives away what it holds", CONV, "[:, :height, :width].copy()",
         "[:, :height, :width]", transposed_convolutions_are_adjoints, "gives away what it holds"),
     Bug("a channel's last tap overwrites the others", "minigrad.ops.fast.depthwise",
         "                        part = x[n, row, (first * across + spans[m, 0]) * channels :]\n"
@@ -376,7 +376,7 @@ BUGS = [
     Bug("a signal's steps are single ones", SIGNALS,
         "output_padding, **settings)", "output_padding, **settings | {\"stride\": 1})",
         transposed_convolutions_are_adjoints, "the output has|output_padding"),
-    Bug("same is one row short of same", "minigrad.ops.conv", "extra=(rows % 2, columns % 2)",
+    Bug("same is one row short of same", CONV, "extra=(rows % 2, columns % 2)",
         "extra=(0, 0)", same_is_padding_at_the_end, "is not as large as"),
     Bug("the gradient keeps the border of same", "minigrad.ops.fast.conv",
         "to_larger(g)[:, :height, :width]", "to_larger(g)",
