@@ -42,12 +42,12 @@ def batch_norm(
 ) -> OpResult:
     """(x - mean) / sqrt(var + eps) * weight + bias per channel, for x (N, C), (N, C, L) or (N, C, H, W).
 
-    Mean and variance are the batch's own (Ioffe and Szegedy 2015) and passed to ``observe(mean, var,
-    count)``, or the constants ``statistics = (mean, var)``. Where other ranks hold the rest of the batch,
-    ``gather(array)`` returns all ranks' arrays, the same list everywhere: it is called once forward, with
-    2 C + 1 numbers, and once by the gradient of x, with 2 C; the gradients of weight and bias stay
-    this rank's sums. With ``relu`` the value is max(y, 0), bit for bit that of ``ops.relu`` behind it. Raises
-    ValueError where C differs; warns where a channel has one value, its own mean.
+    Mean and variance are the batch's (Ioffe and Szegedy 2015) and passed to ``observe(mean, var, count)``, or
+    the constants ``statistics = (mean, var)``. Where other ranks hold the rest of the batch,
+    ``gather(array)`` returns all ranks' arrays, one list everywhere: it is called once forward, with 2 C + 1
+    numbers, and once by the gradient of x, with 2 C; the gradients of weight and bias stay this rank's sums.
+    With ``relu`` the value is max(y, 0), bit for bit as by ``ops.relu``. Raises ValueError where C differs;
+    warns where a channel has one value, which is its mean.
     """
     shape = shape_of(x)
     if not 2 <= len(shape) <= 4 or not shape_of(weight) == shape_of(bias) == shape[1:2]:
@@ -98,10 +98,10 @@ def batch_norm(
 
 
 def merged(parts: Sequence[Array]) -> tuple[float, Array, Array]:
-    """Count, mean and summed squared deviations of a whole from those of its parts, [count, *means, *sums].
+    """Count, mean and summed squared deviations of a whole, from its parts' arrays [count, *means, *sums].
 
-    Deviations from the whole's mean are those within the parts and those of the parts' means (Chan, Golub
-    and LeVeque 1983): exact for any counts, 0 too, and without the cancellation of E[x^2] - E[x]^2.
+    The squares within the parts and the squares of the parts' means add up (Chan, Golub and LeVeque 1983):
+    exact for any counts, 0 too, and without the cancellation of E[x^2] - E[x]^2.
     """
     stacked = array_module(parts[0]).stack(parts)
     channels = stacked.shape[1] // 2

@@ -185,7 +185,7 @@ def checked_geometry(
 def geometry_of_shapes(
     op: str, x: Shape, weight: Shape, stride: Two, padding: Two | str, dilation: Two, groups: int
 ) -> Geometry:
-    """The windows of ``op`` for shapes of x and weight; those of ``conv_transpose2d`` are on its output."""
+    """The windows of ``op`` for shapes of x and weight; ``conv_transpose2d`` has windows on its output."""
     transposed = op == "conv_transpose2d"
     if len(x) != 4 or len(weight) != 4:
         axes = "(C, F, kh, kw)" if transposed else "(F, C, kh, kw)"

@@ -71,9 +71,9 @@ def by_groups(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> 
     """The op on samples as pixels, (N, P, C)."""
     pixels, images = channels_last(x, len(x), math.prod(x.shape[2:]))
     y, (to_x, to_weight, to_bias) = by_pixels(pixels(floating(x, weight)), weight, bias, groups, eps)
-    turned = once(pixels)  # one array for all pullbacks, so that they share their sums
-    to_parameters = (lambda g: to_weight(turned(g))), (lambda g: to_bias(turned(g)))
-    return images(y), (lambda g: images(to_x(turned(g))), *to_parameters)
+    rows = once(pixels)  # one array for all pullbacks, so that they share their sums
+    to_parameters = (lambda g: to_weight(rows(g))), (lambda g: to_bias(rows(g)))
+    return images(y), (lambda g: images(to_x(rows(g))), *to_parameters)
 
 
 @faster

@@ -60,7 +60,7 @@ def max_pool2d(
 ) -> OpResult:
     """The largest element of each window; NaN counts as largest. ``stride`` defaults to ``kernel``.
 
-    With ``ceil_mode`` a last window may stand out of the images. The gradient goes to the first largest in
+    With ``ceil_mode`` a last window may reach out of the images. The gradient goes to the first largest in
     reading order, or to the last NaN, as in PyTorch.
     """
     geometry = pool_geometry(x, kernel, stride, padding, dilation, ceil_mode)
@@ -109,7 +109,7 @@ def avg_pool2d(
     """The mean of each window. ``stride`` defaults to ``kernel``.
 
     Padding counts as zeros, or, without ``count_include_pad``, not at all. With ``ceil_mode`` a last window
-    may stand out of the images and their padding; what is there does not count.
+    may reach out of the images and their padding; what is there does not count.
     """
     geometry = pool_geometry(x, kernel, stride, padding, ceil_mode=ceil_mode)
     y, to_x = mean_of_windows(nhwc(floating(x)), geometry, count_include_pad)

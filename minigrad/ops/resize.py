@@ -108,7 +108,7 @@ def interpolate(
     mode: str = "nearest",
     align_corners: bool = False,
 ) -> OpResult:
-    """(N, C, H, W) to images of ``size``, or of ``scale_factor`` times their own, rounded down.
+    """(N, C, H, W) to images of ``size``, or of ``scale_factor`` times their size, rounded down.
 
     Mode "bilinear" blends the four pixels around the place of an output's pixel. This is (i + 1/2) / s of
     the image for the centre of pixel i, where s is the factor or the ratio of the sizes; with

@@ -35,10 +35,7 @@ def winners(g: Array, x: Array, y: Array) -> Array:
 
 @faster
 def sum_by_row(g: Array, rows: Array, count: int) -> Array:
-    """An array of ``count`` rows, of which row i is the sum of those of g, (N, ...), where ``rows`` is i.
-
-    ``rows`` are integers from 0 to count - 1.
-    """
+    """``count`` rows: row i is the sum of g[n] over all n where rows[n], from 0 to count - 1, is i."""
     xp = array_module(g)
     d = xp.zeros((count, *g.shape[1:]), g.dtype)
     xp.add.at(d, rows, g)

@@ -35,7 +35,7 @@ def conv1d(
 ) -> Tensor:
     """Slide weight (F, C / groups, k) over x (N, C, L): (N, F, L'), plus bias (F,).
 
-    The settings are those of conv2d, for the one axis. Raises ValueError where something does not fit.
+    Settings as of conv2d, for the one axis. Raises ValueError where something does not fit.
     """
     settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     return of_one_row(conv2d, "conv1d takes x (N, C, L) and weight (F, C, k)", x, weight, bias, **settings)
@@ -55,8 +55,7 @@ def conv_transpose1d(
 ) -> Tensor:
     """The gradient of conv1d to its signal: x (N, C, L) and weight (C, F / groups, k) give (N, F, L').
 
-    The settings are those of conv_transpose2d, for the one axis. Raises ValueError where something does not
-    fit.
+    Settings as of conv_transpose2d, for the one axis. Raises ValueError where something does not fit.
     """
     takes = "conv_transpose1d takes x (N, C, L) and weight (C, F, k)"
     settings = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
