@@ -23,13 +23,14 @@ def pair(value: Pair, name: str, least: int) -> tuple[int, int]:
 
 def one(value: Any, name: str, least: int) -> int:
     """A setting for the one axis of a signal, passed as an integer or as a sequence of one."""
-    if type(value) is int and value >= least:
-        return value
-    return integer(value[0] if are_integers(value, 1, least) else value, name, least)
+    alone = type(value) is not int and are_integers(value, 1, least)
+    return integer(value[0] if alone else value, name, least)
 
 
 def integer(value: Any, name: str, least: int) -> int:
     """A setting that is one integer, at least ``least``."""
+    if type(value) is int and value >= least:
+        return value
     if not are_integers((value,), 1, least):
         raise ValueError(f"{name} must be an integer of at least {least}, got {value}")
     return int(value)

@@ -5,7 +5,6 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Sequence
 
@@ -55,7 +54,7 @@ def batch_norm(
             f"batch_norm takes x (N, C), (N, C, L) or (N, C, H, W), C weights and C biases, got {shape}, "
             f"{shape_of(weight)} and {shape_of(bias)}"
         )
-    pixels, images = channels_last(x, math.prod(shape) // max(shape[1], 1))
+    pixels, images = channels_last(x, x.size // max(shape[1], 1))
     xp, x = array_module(x), pixels(floating(x, weight))
     n: float = len(x)
     if statistics is None:

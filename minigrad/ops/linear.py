@@ -115,7 +115,8 @@ def embedding(weight: Array, indices: Array) -> OpResult:
     Raises TypeError for indices that are not integers, ValueError for one out of range; of an index out of
     range that lies on a GPU, where the host would have to wait for it, the row is NaN.
     """
-    xp, indices = array_module(weight), indices if on_gpu(indices) else np.asarray(indices)
+    xp, gpu = array_module(weight), on_gpu(indices)
+    indices = indices if gpu else np.asarray(indices)
     if len(shape_of(weight)) != 2:
         raise ValueError(f"embedding takes a table (rows, width), got {shape_of(weight)}; reshape it")
     rows, width = weight.shape
@@ -123,16 +124,13 @@ def embedding(weight: Array, indices: Array) -> OpResult:
         raise TypeError(
             f"embedding needs integer indices, got {indices.dtype}; convert them with .astype(int)"
         )
-    if not on_gpu(indices) and indices.size and not (indices.min() >= 0 and indices.max() < rows):
+    if not gpu and indices.size and not (indices.min() >= 0 and indices.max() < rows):
         raise ValueError(
             f"embedding indices run from {int(indices.min())} to {int(indices.max())}, "
             f"the table has rows 0 to {rows - 1}; enlarge the table or correct the indices"
         )
-    in_range = (indices >= 0) & (indices < rows) if on_gpu(indices) else None
     indices = xp.asarray(indices)
-
-    def to_weight(g: Array) -> Array:
-        return sum_by_row(g.reshape(-1, width), indices.reshape(-1), rows)
-
     value = xp.take(weight, indices, axis=0)  # twice as fast as weight[indices]
-    return value if in_range is None else xp.where(in_range[..., None], value, xp.nan), (to_weight, None)
+    if gpu:
+        value = xp.where(((indices >= 0) & (indices < rows))[..., None], value, xp.nan)
+    return value, (lambda g: sum_by_row(g.reshape(-1, width), indices.reshape(-1), rows), None)

@@ -6,7 +6,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache, partial
 from types import ModuleType
@@ -29,9 +29,6 @@ from .shape import chosen
 
 Sizes = int | tuple[int | None, int | None]
 Factors = float | tuple[float, float]
-
-MODES = ["nearest", "nearest-exact", "bilinear"]
-LARGEST_DENOMINATOR = 10**6  # of a factor: 1.1666666666666667 is seven sixths
 
 
 @op
@@ -117,47 +114,44 @@ def interpolate(
     changes no size changes nothing. Raises ValueError for images without pixels, and unless there is either
     a size or a factor above 0.
     """
-    check_choice("mode", mode, MODES)
+    check_choice("mode", mode, ["nearest", "nearest-exact", "bilinear"])
     if len(shape_of(x)) != 4 or min(x.shape[2:]) < 1:
         raise ValueError(f"interpolate takes images (N, C, H, W) with pixels, got shape {shape_of(x)}")
     if align_corners and mode != "bilinear":
         raise ValueError(f'align_corners goes with mode="bilinear", got mode={mode!r}; leave it out')
-    image = x.shape[2:]
-    sizes, steps = sizes_and_steps(image, size, scale_factor)
+    axes = axes_of_images(x.shape[2:], size, scale_factor)
     if align_corners:
-        steps = [Fraction(n - 1, max(m - 1, 1)) for n, m in zip(image, sizes, strict=True)]
-    rows, columns = (Axis(mode, align_corners, *axis) for axis in zip(image, sizes, steps, strict=True))
+        axes = [(n, m, Fraction(n - 1, max(m - 1, 1))) for n, m, _ in axes]
+    rows, columns = (Axis(mode, align_corners, *axis) for axis in axes)
     y, to_x = by_axes(nhwc(x), rows, columns)
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
-def sizes_and_steps(
+def axes_of_images(
     image: tuple[int, ...], size: Pair | None, scale_factor: Factors | None
-) -> tuple[Sequence[int], list[Fraction]]:
-    """How many rows and columns there will be, and how far apart their centres are in the image."""
+) -> list[tuple[int, int, Fraction]]:
+    """For rows and columns: how many there are and will be, and how far apart centres are in the image."""
     if (size is None) == (scale_factor is None):
         raise ValueError(
             f"interpolate takes either size or scale_factor, got size={size}, scale_factor={scale_factor}"
         )
     if size is not None:
-        sizes = pair(size, "size", 1)
-        return sizes, [Fraction(n, m) for n, m in zip(image, sizes, strict=True)]
+        return [(n, m, Fraction(n, m)) for n, m in zip(image, pair(size, "size", 1), strict=True)]
     factors: Any = scale_factor if np.iterable(scale_factor) else (scale_factor, scale_factor)
     if len(factors) != 2 or not all(0 < factor < math.inf for factor in factors):
         raise ValueError(f"scale_factor must be one or two numbers above 0, got {scale_factor}")
-    sizes = [int(n * float(factor)) for n, factor in zip(image, factors, strict=True)]
-    if min(sizes) < 1:
+    axes = [(n, int(n * float(factor)), float(factor)) for n, factor in zip(image, factors, strict=True)]
+    if min(m for _, m, _ in axes) < 1:
         raise ValueError(
             f"scale_factor {scale_factor} leaves no pixel of images of {image}; use a larger one"
         )
-    axes = zip(image, sizes, factors, strict=True)
-    return sizes, [Fraction(1) if m == n else inverse(float(factor)) for n, m, factor in axes]
+    return [(n, m, Fraction(1) if m == n else inverse(factor)) for n, m, factor in axes]
 
 
 @lru_cache(256)
 def inverse(factor: float) -> Fraction:
     """One over the decimal number as which ``factor`` is written: 1.1 is eleven tenths."""
-    return (1 / Fraction(str(factor))).limit_denominator(LARGEST_DENOMINATOR)
+    return (1 / Fraction(str(factor))).limit_denominator(10**6)  # 1.1666666666666667 is seven sixths
 
 
 class Axis(NamedTuple):

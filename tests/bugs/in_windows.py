@@ -454,7 +454,7 @@ BUGS = [
         interpolation_is_its_definition, "the value"),
     Bug("a pixel by itself is infinity times 0", RESIZE, "rest / under, 0.5)", "rest / under, 0)",
         interpolation_is_its_definition, "the same size"),
-    Bug("a factor has all digits of its float", RESIZE, ".limit_denominator(LARGEST_DENOMINATOR)", "",
+    Bug("a factor has all digits of its float", RESIZE, ".limit_denominator(10**6)", "",
         interpolation_is_its_definition, "Mismatched elements|out of bounds"),
     Bug("each row is a copy of the first one", FAST_INTERPOLATE,
         "y[n, i - 1].reshape(-1)", "y[n, 0].reshape(-1)",
