@@ -23,8 +23,7 @@ def pair(value: Pair, name: str, least: int) -> tuple[int, int]:
 
 def one(value: Any, name: str, least: int) -> int:
     """A setting for the one axis of a signal, passed as an integer or as a sequence of one."""
-    alone = type(value) is not int and are_integers(value, 1, least)
-    return integer(value[0] if alone else value, name, least)
+    return integer(value[0] if are_integers(value, 1, least) else value, name, least)
 
 
 def integer(value: Any, name: str, least: int) -> int:
@@ -39,7 +38,8 @@ def integer(value: Any, name: str, least: int) -> int:
 def are_integers(values: Any, count: int, least: float) -> bool:
     """Whether ``values`` are ``count`` integers, NumPy's among them, of at least ``least``."""
     return (
-        isinstance(values, (tuple, Sequence, np.ndarray))
+        type(values) is not int  # in a third of the time
+        and isinstance(values, (tuple, Sequence, np.ndarray))
         and len(values) == count
         and all([isinstance(v, (int, np.integer)) and v >= least for v in values])
     )
