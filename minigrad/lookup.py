@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import cache, reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,9 +34,9 @@ def choices(table: Mapping[str, Any], group: str) -> list[str]:
     return [*table, *sorted({point.name for point in entry_points(group=group)} - table.keys())]
 
 
-def check_choice(kind: str, name: str, names: Iterable[str]) -> None:
+def check_choice(kind: str, name: str, names: Collection[str]) -> None:
     """Raise ValueError, naming the choices, unless ``name`` is one of ``names``."""
-    if name not in (names := list(names)):
+    if name not in names:
         raise ValueError(f"unknown {kind} {name!r}; choose one of {', '.join(names)}")
 
 

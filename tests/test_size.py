@@ -15,7 +15,7 @@ PACKAGES = {
     "backends": 25_205,
     "lessons/minigrad_course": 8_100,
     "benchmarks": 4_000,
-    "tests": 69_000,
+    "tests": 69_100,
 }
 """The most lines of Python in each package."""
 

@@ -14,7 +14,7 @@ from minigrad import ops
 from minigrad.device import Array, array_module
 from minigrad.nn import Linear
 from minigrad.op import op
-from minigrad.ops.labels import checked_labels
+from minigrad.ops.cross_entropy import checked_labels
 from minigrad.pullback import OpResult
 from minigrad.tensor import Tensor
 from minigrad.work import Loss

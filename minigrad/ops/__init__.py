@@ -2,68 +2,33 @@
 
 This folder is what one reads: one file for each family. ``fast`` has faster forms, which ``faster`` joins.
 Lecture section: back-propagation. Lesson: 02_backpropagation.
-"""
+"""  # isort: skip_file
 
 from .activation import elu, gelu, hardswish, log_sigmoid, silu, softplus
 from .batch_norm import batch_norm
 from .conv import conv2d, conv_transpose2d
 from .conv_pool import conv_pool2d
+from .cross_entropy import cross_entropy, nll_loss
 from .dropout import dropout
 from .einsum import einsum
 from .elementwise import (
-    abs,
-    add,
-    astype,
-    clip,
-    cos,
-    divide,
-    exp,
-    leaky_relu,
-    log,
-    maximum,
-    minimum,
-    multiply,
-    negative,
-    power,
-    relu,
-    sigmoid,
-    sin,
-    sqrt,
-    subtract,
-    tanh,
-    where,
-)
-from .gather import gather, scatter, scatter_add
+    abs, add, astype, clip, cos, divide, exp, leaky_relu, log, masked_fill, maximum, minimum, multiply,
+    negative, power, relu, sigmoid, sin, sqrt, subtract, tanh, tril, triu, where,
+)  # fmt: skip
+from .gather import gather, scatter, scatter_add, scatter_reduce
 from .group_norm import group_norm, instance_norm
 from .layer_norm import layer_norm, rms_norm
 from .linear import embedding, linear, matmul
-from .loss import binary_cross_entropy_with_logits, cross_entropy, kl_div, nll_loss
-from .mask import masked_fill, tril, triu
+from .loss import binary_cross_entropy_with_logits, huber_loss, kl_div, l1_loss, mse, smooth_l1_loss
 from .order import argsort, sort, topk
 from .pool import avg_pool2d, max_pool2d
 from .reduce import max, mean, min, prod, std, sum, var
-from .regression_loss import huber_loss, l1_loss, mse, smooth_l1_loss
 from .resize import adaptive_avg_pool2d, adaptive_max_pool2d, interpolate
 from .scan import cumprod, cumsum
-from .scatter_reduce import scatter_reduce
 from .shape import (
-    broadcast_to,
-    concatenate,
-    diagonal,
-    expand_dims,
-    flatten,
-    flip,
-    getitem,
-    pad,
-    repeat,
-    reshape,
-    roll,
-    split,
-    squeeze,
-    stack,
-    tile,
-    transpose,
-)
+    broadcast_to, concatenate, diagonal, expand_dims, flatten, flip, getitem, pad, repeat, reshape, roll,
+    split, squeeze, stack, tile, transpose,
+)  # fmt: skip
 from .signals import avg_pool1d, conv1d, conv_transpose1d, max_pool1d
 from .softmax import log_softmax, logsumexp, softmax
 

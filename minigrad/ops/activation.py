@@ -26,20 +26,11 @@ def gelu(x: Array, *, approximate: str = "none") -> OpResult:
     """
     check_choice("approximation", approximate, ("none", "tanh"))
     x = floating(x)
-    if approximate == "tanh":
-        return gelu_by_tanh(x)
-    return x * normal_distribution(x), (lambda g: g * (normal_distribution(x) + x * normal_density(x)),)
-
-
-def gelu_by_tanh(x: Array) -> OpResult:
-    """x (1 + tanh(z)) / 2, z = sqrt(2 / pi) (x + 0.044715 x ** 3)."""
-    c = 2 * math.sqrt(2 / math.pi)
+    if approximate == "none":
+        return x * normal_distribution(x), (lambda g: g * (normal_distribution(x) + x * normal_density(x)),)
+    c = 2 * math.sqrt(2 / math.pi)  # x (1 + tanh(z)) / 2, z = sqrt(2 / pi) (x + 0.044715 x ** 3)
     share = logistic(c * (x + 0.044715 * (x * x * x)))  # (1 + tanh(z)) / 2, without its cancellation
-
-    def to_x(g: Array) -> Array:
-        return g * (share + c * x * (share * (1 - share)) * (1 + 0.134145 * (x * x)))
-
-    return x * share, (to_x,)
+    return x * share, (lambda g: g * (share + c * x * (share * (1 - share)) * (1 + 0.134145 * (x * x))),)
 
 
 @elementwise
@@ -90,8 +81,5 @@ def elu(x: Array, *, alpha: float = 1.0) -> OpResult:
 def hardswish(x: Array) -> OpResult:
     """x times a ramp from 0 at -3 to 1 at 3 (Howard et al. 2019); at -3 its slope is 0, at 3 it is 1."""
     xp, x = array_module(x), floating(x)
-
-    def to_x(g: Array) -> Array:
-        return g * xp.where(x <= -3, 0, xp.where(x >= 3, 1, x / 3 + 0.5))
-
-    return x * xp.clip(x + 3, 0, 6) / 6, (to_x,)
+    y = x * xp.clip(x + 3, 0, 6) / 6
+    return y, (lambda g: g * xp.where(x <= -3, 0, xp.where(x >= 3, 1, x / 3 + 0.5)),)

@@ -41,13 +41,8 @@ def axis_of(axis: Any, ndim: int) -> int:
 
 def spreader(x: Array, axes: tuple[int, ...]) -> Callable[[Array], Array]:
     """g of the reduced shape -> a view of it in the shape of ``x``."""
-    shape, dtype, reduced = x.shape, x.dtype, keepdims_shape(x.shape, axes)
-
-    def spread(g: Array) -> Array:
-        xp = array_module(g)
-        return xp.broadcast_to(xp.asarray(g, dtype=dtype).reshape(reduced), shape)
-
-    return spread
+    xp, shape, dtype, reduced = array_module(x), x.shape, x.dtype, keepdims_shape(x.shape, axes)
+    return lambda g: xp.broadcast_to(xp.asarray(g, dtype=dtype).reshape(reduced), shape)
 
 
 def keepdims_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,11 +1,10 @@
-"""Sums of products, named by letters: einsum. It is made of the ops for diagonals, sums and matrix products.
+"""Sums of products, named by letters: einsum, made of the ops for diagonals, products and sums.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -13,15 +12,14 @@ from functools import lru_cache
 from string import ascii_letters
 from typing import Any
 
-import numpy as np
-
+from ..faster import faster
 from ..tensor import Tensor
 from .elementwise import multiply
-from .linear import matmul
 from .reduce import sum
 from .shape import diagonal, reshape, transpose
 
 Sizes = dict[str, int]
+Term = tuple[Tensor, str]  # an operand, and a letter for each of its axes
 
 
 def einsum(subscripts: str, *operands: Any) -> Tensor:
@@ -37,13 +35,10 @@ def einsum(subscripts: str, *operands: Any) -> Tensor:
         raise TypeError(f'einsum takes subscripts like "ij,jk->ik" and then the operands, got {subscripts!r}')
     tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in operands]
     terms, output = parse(subscripts, tuple(x.ndim for x in tensors))
-    sizes = sizes_of(subscripts, terms, [x.shape for x in tensors])
-    pairs = [single(x, term, sizes) for x, term in zip(tensors, terms, strict=True)]
-    for i, j in path(pairs, output, sizes):
-        (y, second), (x, first) = pairs.pop(max(i, j)), pairs.pop(min(i, j))
-        needed = set(output).union(*(term for _, term in pairs))
-        pairs.append(contract(x, first, y, second, needed, sizes))
-    x, term = summed(*pairs[0], set(output))
+    sizes = sizes_of(subscripts, terms, tuple([x.shape for x in tensors]))
+    factors = [single(x, term, sizes) for x, term in zip(tensors, terms, strict=True)]
+    product = factors[0] if len(factors) == 1 else product_of(factors, output, sizes)
+    x, term = summed(*product, set(output))
     if term == output and len(tensors) > 1:
         return x
     return transpose(x, axes=[term.index(c) for c in output])
@@ -61,26 +56,25 @@ def parse(subscripts: str, ndims: tuple[int, ...]) -> tuple[tuple[str, ...], str
         raise ValueError(f'einsum takes letters, "..." and "," with at most one "->", got {subscripts!r}')
     if len(terms) != len(ndims):
         raise ValueError(f"einsum {subscripts!r} names {len(terms)} operands, got {len(ndims)}")
-    for term, ndim in zip(terms, ndims, strict=True):
-        letters = len(term.replace("...", ""))
-        if letters > ndim or (letters < ndim and "..." not in term):
+    more = [ndim - len(term.replace("...", "")) for term, ndim in zip(terms, ndims, strict=True)]
+    for term, ndim, rest in zip(terms, ndims, more, strict=True):
+        if rest < 0 or (rest and "..." not in term):
             raise ValueError(
-                f"{term!r} in einsum {subscripts!r} names {letters} axes, its operand has {ndim}; name "
+                f"{term!r} in einsum {subscripts!r} names {ndim - rest} axes, its operand has {ndim}; name "
                 'each, or write "..." for the others'
             )
     named = Counter(c for term in terms for c in term if c != ".")
-    more = [ndim - len(term.replace("...", "")) for term, ndim in zip(terms, ndims, strict=True)]
-    spare = [c for c in ascii_letters if c not in subscripts][: max(more)]
     if not arrow:
         output = "..." + "".join(sorted(c for c, n in named.items() if n == 1))
     if len(set(output) - {"."}) < len(output.replace("...", "")) or not set(output) <= {".", *named}:
         raise ValueError(f"the output of einsum {subscripts!r} has letters of its operands, each once")
-    rest = "".join(spare)
-    expanded = (term.replace("...", rest[len(rest) - n :]) for term, n in zip(terms, more, strict=True))
-    return tuple(expanded), output.replace("...", rest)
+    spare = "".join([c for c in ascii_letters if c not in subscripts][: max(more)])
+    expanded = (term.replace("...", spare[len(spare) - n :]) for term, n in zip(terms, more, strict=True))
+    return tuple(expanded), output.replace("...", spare)
 
 
-def sizes_of(subscripts: str, terms: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> Sizes:
+@lru_cache(1024)
+def sizes_of(subscripts: str, terms: tuple[str, ...], shapes: tuple[tuple[int, ...], ...]) -> Sizes:
     """The size of each letter: what its axes have, where they are not 1."""
     sizes: Sizes = {}
     for term, shape in zip(terms, shapes, strict=True):
@@ -95,7 +89,7 @@ def sizes_of(subscripts: str, terms: Sequence[str], shapes: Sequence[tuple[int, 
     return sizes
 
 
-def single(x: Tensor, term: str, sizes: Sizes) -> tuple[Tensor, str]:
+def single(x: Tensor, term: str, sizes: Sizes) -> Term:
     """x with each of its letters once, and without those along which it broadcasts."""
     wide = [i for i, c in enumerate(term) if x.shape[i] != sizes[c]]
     if wide:
@@ -108,50 +102,24 @@ def single(x: Tensor, term: str, sizes: Sizes) -> tuple[Tensor, str]:
     return x, term
 
 
-def path(pairs: Sequence[tuple[Tensor, str]], output: str, sizes: Sizes) -> list[tuple[int, int]]:
-    """Which two operands to multiply next; of more than two, NumPy looks for the cheapest order."""
-    in_turn = [(0, 1)] * (len(pairs) - 1)
-    if len(pairs) < 3:
-        return in_turn
-    terms = ",".join(term for _, term in pairs)
-    shapes = [np.broadcast_to(0.0, [sizes[c] for c in term]) for _, term in pairs]
-    left = "".join(c for c in output if c in terms)
-    steps = np.einsum_path(f"{terms}->{left}", *shapes, optimize=("greedy", 2**62))[0]
-    return steps[1:] if len(steps) == len(pairs) else in_turn  # one step where nothing is summed
+@faster
+def product_of(factors: Sequence[Term], output: str, sizes: Sizes) -> Term:
+    """The product of all factors; letters that ``output`` lacks may be summed."""
+    x, term = factors[0]
+    letters = "".join(dict.fromkeys("".join(term for _, term in factors)))
+    for y, other in factors[1:]:
+        x, term = multiply(with_axes(x, term, letters), with_axes(y, other, letters)), letters
+    return x, term
 
 
-def summed(x: Tensor, term: str, needed: set[str]) -> tuple[Tensor, str]:
+def with_axes(x: Tensor, term: str, letters: str) -> Tensor:
+    """x with its axes in the order of ``letters``, and one of size 1 for each letter that it lacks."""
+    x = transpose(x, axes=[term.index(c) for c in letters if c in term])
+    sizes = iter(x.shape)
+    return reshape(x, shape=tuple(next(sizes) if c in term else 1 for c in letters))
+
+
+def summed(x: Tensor, term: str, needed: set[str]) -> Term:
     """x without the letters that nothing else needs."""
     axes = tuple(i for i, c in enumerate(term) if c not in needed)
     return (sum(x, axis=axes), "".join(c for c in term if c in needed)) if axes else (x, term)
-
-
-def contract(
-    x: Tensor, first: str, y: Tensor, second: str, needed: set[str], sizes: Sizes
-) -> tuple[Tensor, str]:
-    """The product of two operands, summed over the letters that nothing else needs, by matrix products."""
-    x, first = summed(x, first, needed | set(second))
-    y, second = summed(y, second, needed | set(first))
-    both = [c for c in first if c in second]
-    stack, inner = [c for c in both if c in needed], [c for c in both if c not in needed]
-    left, right = [c for c in first if c not in second], [c for c in second if c not in first]
-    if not inner or (stack and not left and not right):
-        letters = "".join([*stack, *inner, *left, *right])
-        y = arranged(
-            y, second, [[c] for c in [*stack, *inner]] + [[] for _ in left] + [[c] for c in right], sizes
-        )
-        x = arranged(x, first, [[c] for c in [*stack, *inner, *left]] + [[] for _ in right], sizes)
-        return summed(multiply(x, y), letters, needed)
-    x = arranged(x, first, [[c] for c in stack] + [left, inner], sizes)
-    y = arranged(y, second, [[c] for c in stack] + [inner, right], sizes)
-    letters = [*stack, *left, *right]
-    return reshape(matmul(x, y), shape=tuple(sizes[c] for c in letters)), "".join(letters)
-
-
-def arranged(x: Tensor, term: str, groups: Sequence[Sequence[str]], sizes: Sizes) -> Tensor:
-    """x with an axis for each group of its letters, of size 1 for an empty one."""
-    order = [term.index(c) for group in groups for c in group]
-    if order != sorted(order):
-        x = transpose(x, axes=order)
-    shape = tuple(math.prod(sizes[c] for c in group) for group in groups)
-    return x if x.shape == shape else reshape(x, shape=shape)

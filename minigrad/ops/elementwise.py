@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import index
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -14,10 +15,11 @@ import numpy as np
 from ..device import Array, array_module
 from ..dtypes import floating
 from ..faster import faster
+from ..keyword_settings import settings_by_name
 from ..memory_order import in_memory_order
 from ..op import op
 from ..pullback import OpResult
-from ..tensor import Tensor
+from ..tensor import Tensor, as_operand
 from .selection import masked, positive_part, where_positive, winners
 
 P = ParamSpec("P")
@@ -26,10 +28,6 @@ P = ParamSpec("P")
 def elementwise(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
     """``op`` of a function of each element; on a GPU too, images stay channels-last."""
     return op(function, in_memory_order(function))
-
-
-def identity(g: Array) -> Array:
-    return g
 
 
 @elementwise
@@ -42,13 +40,13 @@ def astype(x: Array, *, dtype: Any) -> OpResult:
 @elementwise
 def add(x: Array, y: Array) -> OpResult:
     """x + y."""
-    return x + y, (identity, identity)
+    return x + y, (lambda g: g, lambda g: g)
 
 
 @elementwise
 def subtract(x: Array, y: Array) -> OpResult:
     """x - y."""
-    return x - y, (identity, lambda g: -g)
+    return x - y, (lambda g: g, lambda g: -g)
 
 
 @elementwise
@@ -179,11 +177,51 @@ def where(condition: Array, x: Array, y: Array) -> OpResult:
     """x where ``condition`` holds (is not 0), else y; other elements, even NaN, get no gradient."""
     xp = _module_of(condition, x)
     condition = xp.asarray(condition, dtype=bool)
-    return xp.where(condition, x, y), (
-        None,
-        lambda g: masked(g, condition),
-        lambda g: masked(g, ~condition),
-    )
+    to_x, to_y = lambda g: masked(g, condition), lambda g: masked(g, ~condition)
+    return xp.where(condition, x, y), (None, to_x, to_y)
+
+
+@settings_by_name
+def masked_fill(x: Any, mask: Any, *, value: Any) -> Tensor:
+    """x, but ``value``, a number, where ``mask`` holds; the mask broadcasts to the shape of x.
+
+    Raises ValueError where it does not.
+    """
+    x = x if isinstance(x, Tensor) else Tensor(x)
+    mask = mask.data if isinstance(mask, Tensor) else as_operand(mask, (x,))
+    if not broadcasts(shape := np.shape(mask), x.shape):
+        raise ValueError(f"a mask of shape {shape} does not broadcast to {x.shape}; reshape one of them")
+    return where(mask, value, x)
+
+
+def broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
+    """Whether an array of this shape can be repeated to the ``target`` shape."""
+    pairs = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(n in (1, m) for n, m in pairs)
+
+
+@op
+def tril(x: Array, *, k: int = 0) -> OpResult:
+    """Matrices (..., n, m) with 0 above their k-th diagonal; those above the main one have k > 0."""
+    mask = on_or_below(x, index(k))
+    return masked(x, mask), (lambda g: masked(g, mask),)
+
+
+@op
+def triu(x: Array, *, k: int = 0) -> OpResult:
+    """Matrices (..., n, m) with 0 below their k-th diagonal; those above the main one have k > 0."""
+    mask = ~on_or_below(x, index(k) - 1)
+    return masked(x, mask), (lambda g: masked(g, mask),)
+
+
+def on_or_below(x: Array, k: int) -> Array:
+    """Which elements of the last two axes stand on the k-th diagonal or below it."""
+    if x.ndim < 2:
+        raise ValueError(
+            f"a triangle is one of matrices (..., n, m), got an array of shape {x.shape}; reshape it"
+        )
+    xp, (n, m) = array_module(x), x.shape[-2:]
+    return xp.arange(n)[:, None] >= xp.arange(m) - k
 
 
 @elementwise

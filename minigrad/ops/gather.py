@@ -1,4 +1,4 @@
-"""Ops that take elements along an axis by their indices there, or put them there.
+"""Ops that take elements along an axis by their indices there, or put values there.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from ..device import Array, array_module, on_gpu
+from ..dtypes import floating
 from ..faster import faster
+from ..lookup import check_choice
 from ..op import op
 from ..pullback import OpResult
 from ..tensor import as_array
@@ -19,6 +19,7 @@ from .selection import masked, sum_by_row
 
 
 @op
+@faster
 def gather(x: Array, indices: Array, *, axis: int) -> OpResult:
     """Element ``indices[i, j, ...]`` along ``axis``, at i, j, ... of the other axes, as torch.gather.
 
@@ -27,10 +28,12 @@ def gather(x: Array, indices: Array, *, axis: int) -> OpResult:
     for other shapes, and for an index that is negative or too large; where this lies on a GPU, so that the
     host would have to wait for it, the element is NaN.
     """
-    x, indices = as_array(x), as_array(indices)
-    axis = axis_of(axis, max(x.ndim, 1))
-    check_indices("gather", indices, x, axis)
-    return gather_by_places(x, indices, axis)
+    x, indices, axis = checked("gather", x, indices, axis)
+    xp, shape, places = array_module(x), x.shape, places_of(indices, x, axis)
+    y = xp.take(x.reshape(-1), places)
+    if on_gpu(indices) and x.dtype.kind == "f":
+        y = xp.where((indices >= 0) & (indices < shape[axis] if shape else 1), y, xp.nan)
+    return y, (lambda g: sum_by_row(g.reshape(-1), places.reshape(-1), math.prod(shape)).reshape(shape), None)
 
 
 @op
@@ -40,10 +43,8 @@ def scatter(x: Array, indices: Array, values: Array, *, axis: int) -> OpResult:
     ``values`` broadcast to the shape of ``indices``. Of several for one place the last is there, on a GPU
     any of them. Raises as ``gather``.
     """
-    x, indices = as_array(x), as_array(indices)
-    xp, axis = array_module(x), axis_of(axis, max(x.ndim, 1))
-    check_indices("scatter", indices, x, axis)
-    places = places_of(indices, x, axis)
+    x, indices, axis = checked("scatter", x, indices, axis)
+    xp, places = array_module(x), places_of(indices, x, axis)
     y = xp.array(x, xp.result_type(x, values), order="C")
     y.reshape(-1)[places] = xp.broadcast_to(values, places.shape)
 
@@ -52,64 +53,92 @@ def scatter(x: Array, indices: Array, values: Array, *, axis: int) -> OpResult:
         d.reshape(-1)[places] = 0
         return d
 
-    def to_values(g: Array) -> Array:
-        d = xp.take(g.reshape(-1), places)
-        if xp is np and are_distinct(places, g.size):
-            return d
-        numbers, last = xp.arange(places.size).reshape(places.shape), xp.empty(g.size, int)
-        last[places] = numbers
-        return masked(d, last[places] == numbers)
+    return y, (to_x, None, lambda g: of_the_last(xp.take(g.reshape(-1), places), places, g.size))
 
-    return y, (to_x, None, to_values)
+
+@faster
+def of_the_last(g: Array, places: Array, size: int) -> Array:
+    """g where no later element has an equal place, from 0 to size - 1, else 0."""
+    xp = array_module(g)
+    numbers, last = xp.arange(places.size).reshape(places.shape), xp.empty(size, int)
+    last[places] = numbers
+    return masked(g, last[places] == numbers)
 
 
 @op
+@faster
 def scatter_add(x: Array, indices: Array, values: Array, *, axis: int) -> OpResult:
     """x, to which ``values[i, j, ...]`` are added at ``indices[i, j, ...]`` along ``axis``.
 
     As torch.scatter_add: several that go to one place are summed. ``values`` broadcast to the shape of
     ``indices``. Raises as ``gather``.
     """
-    x, indices = as_array(x), as_array(indices)
-    xp, axis = array_module(x), axis_of(axis, max(x.ndim, 1))
-    check_indices("scatter_add", indices, x, axis)
-    values = xp.broadcast_to(xp.asarray(values, xp.result_type(x, values)), indices.shape)
-    return scatter_add_by_places(x, indices, values, axis)
-
-
-@faster
-def gather_by_places(x: Array, indices: Array, axis: int) -> OpResult:
-    """``gather`` of indices that were checked."""
-    xp, shape, places = array_module(x), x.shape, places_of(indices, x, axis)
-    y = xp.take(x.reshape(-1), places)
-    if on_gpu(indices) and x.dtype.kind == "f":
-        y = xp.where((indices >= 0) & (indices < shape[axis] if shape else 1), y, xp.nan)
-    return y, (lambda g: sum_by_row(g.reshape(-1), places.reshape(-1), math.prod(shape)).reshape(shape), None)
-
-
-@faster
-def scatter_add_by_places(x: Array, indices: Array, values: Array, axis: int) -> OpResult:
-    """``scatter_add`` of indices that were checked and values of their shape."""
+    x, indices, axis = checked("scatter_add", x, indices, axis)
     xp, places = array_module(x), places_of(indices, x, axis)
+    values = xp.broadcast_to(xp.asarray(values, xp.result_type(x, values)), indices.shape)
     y = x + sum_by_row(values.reshape(-1), places.reshape(-1), x.size).reshape(x.shape)
     return y, (lambda g: g, None, lambda g: xp.take(g.reshape(-1), places))
 
 
-def are_distinct(places: Array, size: int) -> bool:
-    """Whether no two of ``places``, from 0 to size - 1, are the same."""
-    hit = np.zeros(size, bool)
-    hit[places] = True
-    return np.count_nonzero(hit) == places.size
+@op
+def scatter_reduce(
+    x: Array, indices: Array, values: Array, *, axis: int, reduce: str, include_self: bool = True
+) -> OpResult:
+    """x and the ``values[i, j, ...]`` that go to ``indices[i, j, ...]`` along ``axis``, reduced to one.
+
+    ``reduce`` is "sum", "mean", "amax" or "amin", as in torch.scatter_reduce. Without ``include_self`` x
+    counts only where no value goes. ``values`` broadcast to the shape of ``indices``. Equal largest elements
+    share the gradient evenly; NaN has none. Raises as ``gather``, and ValueError for another reduction.
+    """
+    check_choice("reduction", reduce, ["sum", "mean", "amax", "amin"])
+    x, indices, axis = checked("scatter_reduce", floating(as_array(x)), indices, axis)
+    xp, places, shape = array_module(x), places_of(indices, x, axis).reshape(-1), indices.shape
+    own = xp.array(x, xp.result_type(x, values), order="C").reshape(-1)
+    v = xp.broadcast_to(xp.asarray(values, own.dtype), shape).reshape(-1)
+    counts = sum_by_row(xp.ones(v.shape, own.dtype), places, own.size)
+    counted = (counts == 0) | include_self  # where x counts
+    if reduce in ("sum", "mean"):
+        divisor = counts + counted if reduce == "mean" else xp.ones_like(counts)
+        y = (masked(own, counted) + sum_by_row(v, places, own.size)) / divisor
+        taken = xp.ones(v.shape, bool)
+    else:
+        neutral = -math.inf if reduce == "amax" else math.inf
+        y = extremum_by_row(xp.where(counted, own, neutral).astype(own.dtype), places, v, reduce)
+        counted, taken = counted & (own == y), v == xp.take(y, places)
+        divisor = xp.maximum(counted + sum_by_row(taken.astype(own.dtype), places, own.size), 1)  # 0: NaN
+
+    return y.reshape(x.shape), (
+        lambda g: masked(g.reshape(-1) / divisor, counted).reshape(x.shape),
+        None,
+        lambda g: masked(xp.take(g.reshape(-1) / divisor, places), taken).reshape(shape),
+    )
 
 
-def check_indices(name: str, indices: Array, x: Array, axis: int) -> None:
-    """Raise what ``gather`` raises, where op ``name`` cannot take ``indices``."""
+@faster
+def extremum_by_row(y: Array, rows: Array, v: Array, reduce: str) -> Array:
+    """The extremum of each element i of ``y`` and of the ``v`` where ``rows`` is i; NaN where one of them is.
+
+    It is the last one after sorting: CuPy's ``maximum.at`` rounds float64 to float32, and ignores NaN.
+    """
+    xp, sign = array_module(y), 1 if reduce == "amax" else -1
+    v, rows = sign * xp.concatenate([y, v]), xp.concatenate([xp.arange(len(y)), rows])
+    order = xp.argsort(v)  # NaN last
+    order = order[xp.argsort(rows[order], kind="stable")]
+    last = xp.searchsorted(rows[order], xp.arange(len(y)), side="right") - 1
+    return sign * v[order[last]]
+
+
+def checked(name: str, x: Array, indices: Array, axis: int) -> tuple[Array, Array, int]:
+    """The arguments of op ``name``, with the axis counted from the front; raises what ``gather`` raises."""
+    x, indices = as_array(x), as_array(indices)
+    axis = axis_of(axis, max(x.ndim, 1))
     if indices.dtype.kind not in "iu":
         raise TypeError(f"{name} needs integer indices, got {indices.dtype}; convert them with .astype(int)")
     shape, sizes = x.shape, indices.shape
-    if len(sizes) != len(shape) or any(
-        n > m for i, (n, m) in enumerate(zip(sizes, shape, strict=True)) if i != axis
-    ):
+    others = sizes != shape and [
+        n > m for i, (n, m) in enumerate(zip(sizes, shape, strict=False)) if i != axis
+    ]
+    if len(sizes) != len(shape) or (others and any(others)):
         raise ValueError(
             f"{name} along axis {axis} of shape {shape} needs indices of as many axes, the others at most as "
             f"long, got {sizes}; reshape or broadcast them"
@@ -120,6 +149,7 @@ def check_indices(name: str, indices: Array, x: Array, axis: int) -> None:
             f"{name}'s indices run from {int(indices.min())} to {int(indices.max())}, axis {axis} of size "
             f"{n} has 0 to {n - 1}; correct the indices"
         )
+    return x, indices, axis
 
 
 def places_of(indices: Array, x: Array, axis: int) -> Array:

@@ -1,117 +1,118 @@
-"""Losses of classes and probabilities: each is, by default, the mean over the samples it saw.
+"""Losses of two arrays of one shape: by default each is the mean over elements.
 
-So a share of a batch weighs in by its size. Lecture section: gradient descent. Lesson: 01_gradient_descent.
+So a share of a batch weighs in by its size. Lecture section: back-propagation. Lesson: 02_backpropagation.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..device import Array, array_module
-from ..dtypes import alike, floating
+from ..dtypes import alike
 from ..faster import faster
+from ..forward_pass import check_whole_batch
 from ..half import half_in_single
+from ..lookup import check_choice
 from ..op import op
-from ..pullback import OpResult, Pullback, shape_of
+from ..pullback import OpResult, shape_of
 from ..tensor import Tensor
-from .elementwise import logistic
-from .labels import LabelSettings
-from .reduction import pair, reduced
-from .softmax import log_probabilities
+from .elementwise import broadcasts, logistic
+from .selection import masked
 
 
-@op
-@half_in_single
-@faster
-def cross_entropy(
-    logits: Array,
-    labels: Array,
-    *,
-    weight: Any = None,
-    ignore_index: int | None = None,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
-) -> OpResult:
-    """The mean of -log softmax(logits)[label] for logits (N, classes) and integer labels (N,).
-
-    Images are logits (N, classes, ...) with labels (N, ...). Soft labels are floats of the logits' shape, the
-    probabilities of classes. The settings mean what they mean in PyTorch: ``weight`` holds a factor for each
-    class, labels ``ignore_index`` do not count (by default all do), and with ``label_smoothing`` s each class
-    has the share s / classes in each label. The mean over integer labels divides by the sum of the factors of
-    those that count, so it is NaN where none does; "sum" and "none" are the other reductions.
-
-    Zero samples have loss 0. Raises TypeError for labels that are not integers, ValueError for shapes
-    that do not fit and for a label out of range; of a label out of range that lies on a GPU, where the host
-    would have to wait for it, the loss and the gradient are NaN. A backend that splits the batch
-    weights parts by their samples: there the sum, and the mean with ``weight`` or ``ignore_index``, raise
-    ValueError, and ``nn.CrossEntropyLoss`` is right.
-    """
-    settings = LabelSettings("cross_entropy", weight, ignore_index, label_smoothing, reduction)
-    log_p = log_probabilities(class_scores("cross_entropy", logits), (1,))
-    value, (to_log_p, to_labels) = label_loss(log_p, labels, settings)
-
-    def to_logits(g: Array) -> Array:
-        d = to_log_p(g)
-        return d - array_module(d).exp(log_p) * d.sum(axis=1, keepdims=True)
-
-    return value, (to_logits, to_labels)
-
-
-@op
-@half_in_single
-@faster
-def nll_loss(
-    log_probabilities: Array,
-    labels: Array,
-    *,
-    weight: Any = None,
-    ignore_index: int | None = None,
-    reduction: str = "mean",
-) -> OpResult:
-    """The mean of -log_probabilities[label]; these are (N, classes, ...), from log_softmax along axis 1.
-
-    Labels, settings and errors are those of ``cross_entropy``.
-    """
-    settings = LabelSettings("nll_loss", weight, ignore_index, 0.0, reduction)
-    return label_loss(class_scores("nll_loss", log_probabilities), labels, settings)
-
-
-def class_scores(loss: str, x: Array) -> Array:
-    """x (N, classes, ...) as floats; raises ValueError for one sample alone."""
-    if len(shape_of(x)) < 2:
+def pair(loss: str, x: Array, y: Array) -> tuple[Array, Array]:
+    """x and y as floats of one dtype; raises ValueError where their shapes differ."""
+    if shape_of(x) != shape_of(y):
         raise ValueError(
-            f"{loss} takes logits (N, classes, ...), got {shape_of(x)}; x[None] adds the axis of samples"
+            f"{loss} compares arrays of one shape, got {shape_of(x)} and {shape_of(y)}; reshape one of them"
         )
-    return floating(x)
+    return alike(x, y)
 
 
-def label_loss(
-    log_p: Array, labels: Array, settings: LabelSettings
-) -> tuple[Array, tuple[Pullback, Pullback | None]]:
-    """-sum(t log p) over the classes, where t has the target probabilities, times the weights of classes."""
-    xp, classes, smoothing = array_module(log_p), log_p.shape[1], settings.label_smoothing
-    if not 0 <= smoothing <= 1:
-        raise ValueError(f"label_smoothing must lie between 0 and 1, got {smoothing}")
-    weights = settings.class_weights(log_p).reshape(-1, *[1] * (log_p.ndim - 2))
-    is_soft = shape_of(labels) == log_p.shape and labels.dtype.kind == "f"
-    if is_soft and settings.ignore_index is not None:
-        raise ValueError("ignore_index is a label, and soft labels have none; leave it out")
-    t = labels.astype(log_p.dtype) if is_soft else settings.one_hot(labels, log_p)
-    counts = 1 if is_soft else t.sum(axis=1, keepdims=True)  # 0 where a label is ignored
-    divisor = None if is_soft else settings.divisor(weights * t)
-    t = weights * ((1 - smoothing) * t + smoothing / max(classes, 1) * counts)
-    each = (t * xp.where(t == 0, 0, -log_p)).sum(axis=1)  # 0 log 0 is 0
-    value, scale = reduced(settings.loss, each, settings.reduction, divisor)
+def reduced(
+    loss: str, each: Array, reduction: str, divisor: Array | int | None = None, *others: str
+) -> tuple[Array, Callable[[Array], Array]]:
+    """The value of a loss, from the losses of its elements, and g -> the factor of their gradients.
 
-    def factor(g: Array) -> Array:
-        return scale(g)[:, None] if settings.reduction == "none" else scale(g)
+    A mean, and ``others`` by their name, divides the sum by ``divisor``, by default the number of elements; a
+    0 in an array makes it NaN, with the gradient 0. Raises ValueError for an unknown ``reduction``, and for
+    the sum over a part of a batch.
+    """
+    if reduction != "mean":
+        check_choice("reduction", reduction, ("mean", "sum", "none", *others))
+    if reduction == "none":
+        return each, lambda g: g
+    total = each.sum()
+    if reduction == "sum":
+        check_whole_batch(f'{loss} with reduction="sum"')
+        return total, lambda g: g
+    if divisor is None or isinstance(divisor, int):
+        n = each.dtype.type(max(each.size if divisor is None else divisor, 1))
+        return total / n, lambda g: g / n
+    with np.errstate(invalid="ignore"):  # 0 / 0
+        return total / divisor, lambda g: g / (divisor + (divisor == 0))
 
-    def to_labels(g: Array) -> Array:
-        return weights * log_p * ((smoothing - 1) * factor(g))
 
-    return value, (lambda g: -t * factor(g), to_labels if is_soft else None)
+@op
+@half_in_single
+def mse(x: Array, y: Array, *, reduction: str = "mean") -> OpResult:
+    """The mean of (x - y) ** 2 over all elements of two arrays of one shape.
+
+    y is taken in the dtype of x, so that float64 targets do not widen what a float32 model computes; of
+    integers they are floats. "sum" and "none" are the other reductions. Raises ValueError for shapes that
+    differ, for an unknown reduction, and for the sum where a backend has split the batch; as all losses do.
+    """
+    x, y = pair("mse", x, y)
+    d = x - y
+    value, scale = reduced("mse", d * d, reduction)
+    return value, (lambda g: d * (scale(g) * 2), lambda g: d * (scale(g) * -2))
+
+
+@op
+@half_in_single
+def l1_loss(x: Array, y: Array, *, reduction: str = "mean") -> OpResult:
+    """The mean of |x - y| over all elements, with gradient 0 where they are equal."""
+    xp, (x, y) = array_module(x), pair("l1_loss", x, y)
+    d = x - y
+    value, scale = reduced("l1_loss", xp.abs(d), reduction)
+    return value, (lambda g: xp.sign(d) * scale(g), lambda g: xp.sign(d) * -scale(g))
+
+
+@op
+@half_in_single
+def huber_loss(x: Array, y: Array, *, delta: float = 1.0, reduction: str = "mean") -> OpResult:
+    """The mean of d ** 2 / 2 where |d| <= delta, else delta (|d| - delta / 2), with d = x - y (Huber 1964).
+
+    Raises ValueError unless delta is positive, too.
+    """
+    if not delta > 0:
+        raise ValueError(f"delta must be positive, got {delta}")
+    return clipped_loss("huber_loss", x, y, 1.0, float(delta), reduction)
+
+
+@op
+@half_in_single
+def smooth_l1_loss(x: Array, y: Array, *, beta: float = 1.0, reduction: str = "mean") -> OpResult:
+    """The Huber loss with delta = beta, divided by beta: its slope far away is 1 (Girshick 2015).
+
+    Raises ValueError unless beta is positive, too.
+    """
+    if not beta > 0:
+        raise ValueError(f"beta must be positive, got {beta}; l1_loss is what it comes to at 0")
+    return clipped_loss("smooth_l1_loss", x, y, 1 / float(beta), 1.0, reduction)
+
+
+@faster
+def clipped_loss(loss: str, x: Array, y: Array, steepness: float, limit: float, reduction: str) -> OpResult:
+    """The loss whose slope in d = x - y is ``steepness`` d, clipped to +-``limit``."""
+    x, y = pair(loss, x, y)
+    d = x - y
+    slope = (d * steepness).clip(-limit, limit)
+    value, scale = reduced(loss, slope * (d - slope / (2 * steepness)), reduction)
+    return value, (lambda g: slope * scale(g), lambda g: slope * -scale(g))
 
 
 @op
@@ -126,18 +127,24 @@ def kl_div(
     ValueError for shapes that differ.
     """
     xp, (log_p, targets) = array_module(log_probabilities), pair("kl_div", log_probabilities, targets)
-    t = xp.exp(targets) if log_target else targets
-    with np.errstate(divide="ignore"):
-        difference = (targets if log_target else xp.log(t)) - log_p
-    samples = log_p.dtype.type(max(len(log_p), 1)) if reduction == "batchmean" and log_p.ndim else None
-    each = t * xp.where(t == 0, 0, difference)
-    value, scale = reduced("kl_div", each, reduction, samples, "batchmean")
+    if log_target:
+        t, difference = xp.exp(targets), targets - log_p
+    else:
+        with np.errstate(divide="ignore"):
+            t, difference = targets, xp.log(targets) - log_p
+    count = len(log_p) if reduction == "batchmean" and log_p.ndim else None
+    value, scale = reduced("kl_div", shares(t, difference), reduction, count, "batchmean")
 
-    def to_targets(g: Array) -> Array:
-        slope = difference + 1  # -inf where t is 0
-        return scale(g) * (t * slope if log_target else slope)
+    return value, (
+        lambda g: t * -scale(g),
+        lambda g: scale(g) * (t * (difference + 1) if log_target else difference + 1),  # -inf where t is 0
+    )
 
-    return value, (lambda g: scale(g) * -t, to_targets)
+
+@faster
+def shares(t: Array, x: Array) -> Array:
+    """t * x, which is 0 where t is, also where x is infinite."""
+    return t * masked(x, t != 0)
 
 
 @op
@@ -163,11 +170,10 @@ def binary_cross_entropy_with_logits(
     of_ones, of_zeros = tail - xp.minimum(x, 0), tail + xp.maximum(x, 0)  # -log p and -log(1 - p)
     each = both * (positive * t * of_ones + (1 - t) * of_zeros)
     value, scale = reduced("binary_cross_entropy_with_logits", each, reduction)
-
-    def to_logits(g: Array) -> Array:
-        return scale(g) * both * ((1 - t) * logistic(x) - positive * t * logistic(-x))
-
-    return value, (to_logits, lambda g: scale(g) * both * (positive * of_ones - of_zeros))
+    return value, (
+        lambda g: scale(g) * both * ((1 - t) * logistic(x) - positive * t * logistic(-x)),
+        lambda g: scale(g) * both * (positive * of_ones - of_zeros),
+    )
 
 
 def factor_like(name: str, factor: Any, x: Array) -> Array | int:
@@ -175,8 +181,6 @@ def factor_like(name: str, factor: Any, x: Array) -> Array | int:
     if factor is None:
         return 1
     array = array_module(x).asarray(Tensor(factor).data, dtype=x.dtype)
-    if array.ndim > x.ndim or any(
-        n not in (1, m) for n, m in zip(array.shape[::-1], x.shape[::-1], strict=False)
-    ):
+    if not broadcasts(array.shape, x.shape):
         raise ValueError(f"{name} of shape {array.shape} does not broadcast to logits {x.shape}; reshape it")
     return array

@@ -13,7 +13,7 @@ from ..faster import faster
 from ..keyword_settings import settings_by_name
 from ..op import op
 from ..pullback import OpResult
-from ..tensor import Tensor, as_array
+from ..tensor import Tensor
 from .axes import axis_of
 from .gather import gather, places_of
 
@@ -36,17 +36,16 @@ def sort(x: Array, *, axis: int = -1, descending: bool = False) -> OpResult:
     return back(turned(xp.sort(rows, -1), descending), x, axis), (to_x,)
 
 
-@settings_by_name
-def argsort(x: Any, *, axis: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
+@op
+def argsort(x: Array, *, axis: int = -1, descending: bool = False, stable: bool = False) -> OpResult:
     """The indices of the elements in rising or falling order along ``axis``: integers, without a gradient.
 
     Equal elements come in any order, or in theirs where ``stable``, which takes several times as long.
     """
-    x = x.data if isinstance(x, Tensor) else as_array(x)
-    xp, axis = array_module(x), axis_of(axis, max(x.ndim, 1))
+    axis = axis_of(axis, max(x.ndim, 1))
     rows = turned(rows_along(x, axis), descending)
-    order = xp.argsort(rows, -1, kind="stable" if stable else None)
-    return Tensor(back(turned(rows.shape[-1] - 1 - order, True) if descending else order, x, axis))
+    order = array_module(x).argsort(rows, -1, kind="stable" if stable else None)
+    return back(turned(rows.shape[-1] - 1 - order, True) if descending else order, x, axis), (None,)
 
 
 @settings_by_name
@@ -57,31 +56,19 @@ def topk(x: Any, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Tenso
     Raises ValueError where there are not k elements.
     """
     x = x if isinstance(x, Tensor) else Tensor(x)
-    xp, axis = array_module(x.data), axis_of(axis, max(x.ndim, 1))
-    rows, k = rows_along(x.data, axis), index(k)
+    axis, k = axis_of(axis, max(x.ndim, 1)), index(k)
+    rows = rows_along(x.data, axis)
     n = rows.shape[-1]
     if not (x.ndim == 0) <= k <= n:  # of a number k = 1
         raise ValueError(f"topk of {n} elements along axis {axis} takes k from 0 to {n}, got {k}")
-    if 0 < k < n:
-        chosen = largest_of_rows(rows, k, largest)
-        order = elements(chosen, turned(xp.argsort(elements(rows, chosen), -1), largest))
-    else:
-        order = turned(xp.argsort(rows, -1), largest)[..., :k]
-    indices = back(order, x.data, axis)
+    indices = back(largest_of_rows(rows, k, largest), x.data, axis)
     return gather(x, indices, axis=axis), Tensor(indices)
 
 
 @faster
 def largest_of_rows(rows: Array, k: int, largest: bool) -> Array:
-    """Indices of the k largest, or smallest, elements of each row, in any order."""
-    n = rows.shape[-1]
-    order = array_module(rows).argpartition(rows, n - k if largest else k - 1, -1)
-    return order[..., n - k :] if largest else order[..., :k]
-
-
-def elements(rows: Array, order: Array) -> Array:
-    """The elements of each row at its indices in ``order``."""
-    return array_module(rows).take(rows.reshape(-1), places_of(order, rows, rows.ndim - 1))
+    """Indices of the k largest elements of each row, the largest first, or of the k smallest."""
+    return turned(array_module(rows).argsort(rows, -1), largest)[..., :k]
 
 
 def rows_along(x: Array, axis: int) -> Array:

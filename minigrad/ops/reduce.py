@@ -1,12 +1,10 @@
-"""Ops that reduce axes.
-
-Lecture section: back-propagation. Lesson: 02_backpropagation.
-"""
+"""Ops that reduce axes. Lecture section: back-propagation. Lesson: 02_backpropagation."""
 
 from __future__ import annotations
 
 import builtins
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -49,28 +47,25 @@ def average(x: Array, axes: tuple[int, ...]) -> Array:
 @op
 def max(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The largest element, NaN where there is one; equal ones share the gradient evenly."""
-    axes = axes_of(axis, x.ndim)
-    y = x.max(axis=axes, keepdims=keepdims)
-    return y, (share_of_extremum(x, y, axes),)
+    return extremum(x, x.max, axes_of(axis, x.ndim), keepdims)
 
 
 @op
 def min(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The smallest element, NaN where there is one; equal ones share the gradient evenly."""
-    axes = axes_of(axis, x.ndim)
-    y = x.min(axis=axes, keepdims=keepdims)
-    return y, (share_of_extremum(x, y, axes),)
+    return extremum(x, x.min, axes_of(axis, x.ndim), keepdims)
 
 
-def share_of_extremum(x: Array, y: Array, axes: tuple[int, ...]) -> Pullback:
-    """The pullback of the extremum y of x over ``axes``."""
+def extremum(x: Array, of_axes: Callable[..., Array], axes: tuple[int, ...], keepdims: bool) -> OpResult:
+    """The largest, or smallest, element of x, as its method ``of_axes`` finds it."""
+    y = of_axes(axis=axes, keepdims=keepdims)
     spread, reduced = spreader(x, axes), keepdims_shape(x.shape, axes)
 
     def to_x(g: Array) -> Array:
         hit = is_extremum(x, y.reshape(reduced))
         return masked(spread(g / hit.sum(axis=axes).reshape(g.shape).astype(x.dtype)), hit)
 
-    return to_x
+    return y, (to_x,)
 
 
 @faster
@@ -89,13 +84,13 @@ def prod(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
 
 
 def products_of_others(x: Array, axes: tuple[int, ...]) -> Array:
-    """For each element the product of all others along ``axes``: of those before it and those behind it."""
+    """For each element the product of all others along ``axes``: of all before it times of all after it."""
     xp, n = array_module(x), x.ndim - len(axes)
     order = [*(i for i in range(x.ndim) if i not in axes), *axes]
     moved = x.transpose(order)
     rows = moved.reshape(*moved.shape[:n], count(x, axes))
-    before, behind = (products_before(scan(xp.cumprod, a, n), n) for a in (rows, rows[..., ::-1]))
-    others = before * behind[..., ::-1]
+    before, after = (products_before(scan(xp.cumprod, a, n), n) for a in (rows, rows[..., ::-1]))
+    others = before * after[..., ::-1]
     return others.reshape(moved.shape).transpose([order.index(i) for i in range(x.ndim)])
 
 
@@ -106,20 +101,19 @@ def var(x: Array, *, axis: Axis = None, keepdims: bool = False, ddof: float = 0)
 
     PyTorch's default is ``ddof=1``. Where ``ddof`` leaves nothing of the count, it is NaN or infinite.
     """
-    value, to_x = variance(x, axes_of(axis, x.ndim), keepdims, ddof)
-    return value, (to_x,)
+    return variance(x, axes_of(axis, x.ndim), keepdims, ddof)
 
 
 @op
 @half_in_single
 def std(x: Array, *, axis: Axis = None, keepdims: bool = False, ddof: float = 0) -> OpResult:
     """The standard deviation, the square root of ``var``; where it is 0, so is its gradient."""
-    value, to_x = variance(x, axes_of(axis, x.ndim), keepdims, ddof)
+    value, (to_x,) = variance(x, axes_of(axis, x.ndim), keepdims, ddof)
     xp, y = array_module(x), array_module(x).sqrt(value)
     return y, (lambda g: to_x(g / xp.where(y == 0, np.inf, 2 * y)),)
 
 
-def variance(x: Array, axes: tuple[int, ...], keepdims: bool, ddof: float) -> tuple[Array, Pullback]:
+def variance(x: Array, axes: tuple[int, ...], keepdims: bool, ddof: float) -> tuple[Array, tuple[Pullback]]:
     """The variance over ``axes``, and its pullback."""
     reduced = keepdims_shape(x.shape, axes)
     centred = floating(x) - average(x, axes).reshape(reduced)
@@ -128,7 +122,7 @@ def variance(x: Array, axes: tuple[int, ...], keepdims: bool, ddof: float) -> tu
     with np.errstate(divide="ignore", invalid="ignore"):  # over 0
         value = squares / centred.dtype.type(n)
     spread, factor = spreader(x, axes), 2 / n if n else math.inf
-    return value.reshape(reduced) if keepdims else value, lambda g: spread(g * factor) * centred
+    return value.reshape(reduced) if keepdims else value, (lambda g: spread(g * factor) * centred,)
 
 
 def count(x: Array, axes: tuple[int, ...]) -> int:

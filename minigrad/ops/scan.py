@@ -28,22 +28,18 @@ def cumprod(x: Array, *, axis: int) -> OpResult:
     """The products of the elements along ``axis`` up to each of them; zeros and infinities have gradients."""
     axis = axis_of(axis, max(x.ndim, 1))
     y = scan(array_module(x).cumprod, x, axis)
-
-    def to_x(g: Array) -> Array:
-        return products_before(y, axis) * sums_of_products_behind(g, x, axis)
-
-    return y, (to_x,)
+    return y, (lambda g: products_before(y, axis) * sums_of_products_after(g, x, axis),)
 
 
 def products_before(y: Array, axis: int) -> Array:
-    """From the running products y along ``axis`` those of the elements before each; 1 before the first."""
+    """The products of the elements before each one along ``axis``, from the running products y."""
     if not y.ndim:
         return array_module(y).ones_like(y)
     rows = y.swapaxes(0, axis)
     return array_module(y).concatenate([array_module(y).ones_like(rows[:1]), rows[:-1]]).swapaxes(0, axis)
 
 
-def sums_of_products_behind(g: Array, x: Array, axis: int) -> Array:
+def sums_of_products_after(g: Array, x: Array, axis: int) -> Array:
     """s with s[i] = g[i] + x[i + 1] s[i + 1] along ``axis``, of twice as many terms in each pass.
 
     Nothing is divided: zeros and infinities are factors as others.

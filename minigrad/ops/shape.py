@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 
 from ..device import Array, array_module
+from ..faster import faster
 from ..integer_settings import are_integers
 from ..keyword_settings import settings_by_name
 from ..lookup import check_choice
@@ -41,17 +42,10 @@ def flatten(x: Array, *, start_axis: int = 0, end_axis: int = -1) -> OpResult:
     start, end = axis_of(start_axis, ndim), axis_of(end_axis, ndim)
     if end < start:
         raise ValueError(f"flatten ends at axis {end_axis}, before axis {start_axis}; exchange the two")
-    channels_last = x.ndim == 4 and not x.flags.c_contiguous
     y = x.reshape(*before[:start], math.prod(before[start : end + 1]), *before[end + 1 :])
-
-    def to_x(g: Array) -> Array:
-        g = g.reshape(before)
-        if not channels_last:
-            return g
-        xp = array_module(g)
-        return xp.ascontiguousarray(g.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
-
-    return y, (to_x,)
+    if x.ndim == 4 and not x.flags.c_contiguous:
+        return y, (lambda g: nchw(nhwc(g.reshape(before))),)
+    return y, (lambda g: g.reshape(before),)
 
 
 @op
@@ -81,24 +75,25 @@ def roll(x: Array, *, shift: int | Sequence[int], axis: Axis = None) -> OpResult
     flat = axis is None or not x.ndim
     named = axis if isinstance(axis, list | tuple) else (0 if axis is None else axis,)
     axes = [axis_of(a, 1 if flat else x.ndim) for a in named]
-    shifts: list[Any] = list(shift) if isinstance(shift, list | tuple) else [shift] * len(axes)
+    shifts: Any = list(shift) if isinstance(shift, list | tuple) else [shift] * len(axes)
     if not are_integers(shifts, len(axes), -math.inf):
         raise ValueError(
             f"roll along axis={axis} needs one integer as shift, or one for each axis, got {shift}"
         )
+    back = [-int(n) for n in shifts]
+    if flat:
+        y = rolled(x.reshape(-1), shifts, axes).reshape(x.shape)
+        return y, (lambda g: rolled(g.reshape(-1), back, axes).reshape(g.shape),)
+    return rolled(x, shifts, axes), (lambda g: rolled(g, back, axes),)
 
-    def rolled(x: Array, sign: int) -> Array:
-        y = x.reshape(-1) if flat else x
-        for a, n in zip(axes, shifts, strict=True):
-            first = -sign * int(n) % max(y.shape[a], 1)
-            if first:
-                before = (slice(None),) * a
-                y = array_module(x).concatenate(
-                    [y[(*before, slice(first, None))], y[(*before, slice(first))]], a
-                )
-        return y.reshape(x.shape)
 
-    return rolled(x, 1), (lambda g: rolled(g, -1),)
+def rolled(x: Array, shifts: Sequence[int], axes: Sequence[int]) -> Array:
+    """The elements of x so many places further along each of the axes."""
+    for axis, shift in zip(axes, shifts, strict=True):
+        first, before = -int(shift) % max(x.shape[axis], 1), (slice(None),) * axis
+        parts = [x[(*before, slice(first, None))], x[(*before, slice(first))]]
+        x = array_module(x).concatenate(parts, axis)
+    return x
 
 
 @op
@@ -108,14 +103,12 @@ def diagonal(x: Array, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Op
     a, b = axes_of((axis1, axis2), max(x.ndim, 2))
     if x.ndim < 2:
         raise ValueError(f"a diagonal has two axes, an array of shape {shape} has not; reshape it")
-    rest = [i for i in range(x.ndim) if i not in (a, b)]
+    order = [*(i for i in range(x.ndim) if i not in (a, b)), a, b]
 
     def to_x(g: Array) -> Array:
-        m, k, first = shape[b], g.shape[-1], offset if offset > 0 else -offset * shape[b]
-        d = xp.zeros([shape[i] for i in (*rest, a, b)], g.dtype)
-        if k:
-            d.reshape(*g.shape[:-1], shape[a] * m)[..., first : first + (k - 1) * (m + 1) + 1 : m + 1] = g
-        return d.transpose(np.argsort([*rest, a, b]).tolist())
+        d, i = xp.zeros(shape, g.dtype), xp.arange(g.shape[-1])
+        d.transpose(order)[..., i + max(-offset, 0), i + max(offset, 0)] = g
+        return d
 
     return x.diagonal(offset, a, b), (to_x,)
 
@@ -194,44 +187,30 @@ def getitem(x: Array, *, index: Any) -> OpResult:
     basic = all(p is None or p is Ellipsis or isinstance(p, int | np.integer | slice) for p in parts)
 
     def to_x(g: Array) -> Array:
-        xp = array_module(g)
-        if basic or (len(parts) == 1 and is_mask(parts[0])):  # chooses nothing twice
-            dx = xp.zeros(shape, g.dtype)
-            dx[index] = g
-            return dx
-        first, last = integer_axes(parts)
-        if first == last:
-            numbers = xp.arange(math.prod(shape)).reshape(shape)[index]
-            return sum_by_row(g.reshape(-1), numbers.reshape(-1), math.prod(shape)).reshape(shape)
-        before, sizes, after = shape[:first], shape[first:last], shape[last:]
-        numbers: Any = 0
-        for n, part in zip(sizes, parts[first:last], strict=True):
-            numbers = numbers * n + xp.arange(n)[part]
-        rows = g.reshape(math.prod(before), numbers.size, math.prod(after)).swapaxes(0, 1)
-        dx = sum_by_row(rows, numbers.reshape(-1), math.prod(sizes)).reshape(*sizes, *before, *after)
-        k = len(sizes)
-        return dx.transpose(*range(k, k + first), *range(k), *range(k + first, len(shape)))
+        if not basic:  # it may choose an element twice
+            return sums_at(g, parts, shape)
+        dx = array_module(g).zeros(shape, g.dtype)
+        dx[index] = g
+        return dx
 
     return x[index], (to_x,)
 
 
-def integer_axes(parts: tuple[Any, ...]) -> tuple[int, int]:
-    """The first axis that integers index, and the one behind their last; other axes are taken whole.
-
-    (0, 0) for an index that has new axes, masks, or other slices.
-    """
-    whole = [isinstance(part, slice) and part == slice(None) for part in parts]
-    first = whole.index(False)
-    last = len(parts) - whole[::-1].index(False)
-    numbers = not any(
-        isinstance(p, slice) or p is None or p is Ellipsis or is_mask(p) for p in parts[first:last]
-    )
-    return (first, last) if numbers else (0, 0)
+@faster
+def sums_at(g: Array, index: tuple[Any, ...], shape: tuple[int, ...]) -> Array:
+    """An array of this shape in which each element is the sum of what g has for its places in ``index``."""
+    numbers = array_module(g).arange(math.prod(shape)).reshape(shape)[index]
+    return sum_by_row(g.reshape(-1), numbers.reshape(-1), math.prod(shape)).reshape(shape)
 
 
-def is_mask(part: Any) -> bool:
-    """Whether an index chooses by booleans."""
-    return isinstance(part, bool) or (hasattr(part, "dtype") and part.dtype.kind == "b")
+def unwrap(index: Any, xp: ModuleType) -> Any:
+    """``index`` with tensors replaced by their arrays; from here on all are ``xp``'s, for pullbacks too."""
+    if isinstance(index, tuple):
+        return tuple(unwrap([*unwrap(part, xp)] if isinstance(part, tuple) else part, xp) for part in index)
+    index = index.data if isinstance(index, Tensor) else index
+    if not isinstance(index, list) and (xp is np or not isinstance(index, np.ndarray)):
+        return index
+    return xp.asarray(index) if np.size(index) else xp.zeros(np.shape(index), int)
 
 
 @op
@@ -243,7 +222,6 @@ def pad(x: Array, *, width: Any, value: float = 0, mode: str = "constant") -> Op
     ("wrap", there "circular"). Raises ValueError for other widths and modes.
     """
     check_choice("mode", mode, ["constant", "reflect", "edge", "wrap"])
-    xp = array_module(x)
     pairs = list(width) if np.iterable(width) else [(width, width)] * x.ndim
     if len(pairs) != x.ndim or not all(are_integers(pair, 2, 0) for pair in pairs):
         raise ValueError(
@@ -253,34 +231,26 @@ def pad(x: Array, *, width: Any, value: float = 0, mode: str = "constant") -> Op
     if mode != "constant":
         return bordered(x, pairs, mode)
     inside = tuple(slice(before, before + n) for (before, _), n in zip(pairs, x.shape, strict=True))
-    y = xp.full_like(x, value, shape=tuple(n + a + b for (a, b), n in zip(pairs, x.shape, strict=True)))
+    shape = tuple(n + before + after for (before, after), n in zip(pairs, x.shape, strict=True))
+    y = array_module(x).full_like(x, value, shape=shape)
     y[inside] = x
     return y, (lambda g: g[inside],)
 
 
+@faster
 def bordered(x: Array, pairs: Sequence[tuple[int, int]], mode: str) -> OpResult:
-    """x with a border of its own elements: those at the places that np.pad gives the border of a range."""
-    xp, steps = array_module(x), []
-    order = sorted(range(x.ndim), key=lambda i: -x.strides[i])  # outermost in memory first
-    back = np.argsort(order).tolist()
-    y = x.transpose(order)
-    for axis, i in enumerate(order):
-        if any(pairs[i]):
-            if not x.shape[i]:
-                raise ValueError(
-                    f"axis {i} of shape {x.shape} has no element for a border of {mode}; pad with a value"
-                )
-            places = np.pad(np.arange(x.shape[i]), [*map(int, pairs[i])], mode=cast(Any, mode))
-            y, to_y = chosen(y, xp.asarray(places), axis)
-            steps.append(to_y)
-
-    def to_x(g: Array) -> Array:
-        g = g.transpose(order)
-        for step in steps:  # in any order, as each has an axis of its own
-            g = step(g)
-        return g.transpose(back)
-
-    return y.transpose(back), (to_x,)
+    """x with a border of elements of x: np.pad says which, from their numbers."""
+    for axis, n in enumerate(x.shape):
+        if any(pairs[axis]) and not n:
+            raise ValueError(
+                f"axis {axis} of shape {x.shape} has no element for a border of {mode}; pad with a value"
+            )
+    numbers = np.arange(x.size).reshape(x.shape)
+    places = (
+        np.pad(numbers, [(int(a), int(b)) for a, b in pairs], mode=cast(Any, mode)) if x.ndim else numbers
+    )
+    y, to_flat = chosen(x.reshape(-1), array_module(x).asarray(places.reshape(-1)), 0)
+    return y.reshape(places.shape), (lambda g: to_flat(g.reshape(-1)).reshape(x.shape),)
 
 
 def chosen(x: Array, places: Array, axis: int) -> tuple[Array, Pullback]:
@@ -305,19 +275,14 @@ def concatenate_arrays(*xs: Array, axis: int) -> OpResult:
             "concatenate joins arrays along an axis that they have, and a number has none; use stack, or "
             "pass axis= by name"
         )
-    axis, stops = axis_of(axis, len(xs[0].shape)), [0]
+    axis = axis_of(axis, len(xs[0].shape))
     xp = array_module(xs[0])
     if xp is not np and all(map(is_channels_last, xs)):  # CuPy's concatenate writes C order
         y = nchw(xp.concatenate([nhwc(x) for x in xs], (0, 3, 1, 2)[axis]))
     else:
         y = xp.concatenate(xs, axis)
-    for x in xs:
-        stops.append(stops[-1] + x.shape[axis])
-
-    def piece(start: int, stop: int):
-        return lambda g: g[(slice(None),) * axis + (slice(start, stop),)]
-
-    return y, tuple(piece(a, b) for a, b in pairwise(stops))
+    stops = accumulate([x.shape[axis] for x in xs], initial=0)
+    return y, tuple([part_along(axis, slice(a, b)) for a, b in pairwise(stops)])
 
 
 def stack(*xs: Any, axis: int = 0) -> Tensor:
@@ -333,11 +298,12 @@ def stack_arrays(*xs: Array, axis: int) -> OpResult:
             f"stack takes arrays of one shape, got {', '.join(map(str, shapes))}; pass axis= by name"
         )
     axis = axis_of(axis, len(shapes[0]) + 1)
+    return array_module(xs[0]).stack(xs, axis), tuple([part_along(axis, i) for i in range(len(xs))])
 
-    def piece(i: int):
-        return lambda g: g[(slice(None),) * axis + (i,)]
 
-    return array_module(xs[0]).stack(xs, axis), tuple(map(piece, range(len(xs))))
+def part_along(axis: int, part: int | slice) -> Callable[[Array], Array]:
+    """g -> its ``part`` along ``axis``."""
+    return lambda g: g[(slice(None),) * axis + (part,)]
 
 
 def unpacked(xs: tuple[Any, ...], name: str) -> Sequence[Any]:
@@ -367,13 +333,3 @@ def split(x: Any, *, sections: int | Sequence[int], axis: int = 0) -> list[Tenso
                 f"axis {axis} of size {n} is split at positions that rise from 0 to {n}, got {list(sections)}"
             )
     return [getitem(x, index=(*before, slice(a, b))) for a, b in pairwise(ends)]
-
-
-def unwrap(index: Any, xp: ModuleType) -> Any:
-    """``index`` with tensors replaced by their arrays; from here on all are ``xp``'s, for pullbacks too."""
-    if isinstance(index, tuple):
-        return tuple(unwrap([*unwrap(part, xp)] if isinstance(part, tuple) else part, xp) for part in index)
-    index = index.data if isinstance(index, Tensor) else index
-    if not isinstance(index, list) and (xp is np or not isinstance(index, np.ndarray)):
-        return index
-    return xp.asarray(index) if np.size(index) else xp.zeros(np.shape(index), int)

@@ -418,7 +418,7 @@ DIFFERENCE = "the central difference"
 ELEMENTWISE, TAPE = "minigrad.ops.elementwise", "minigrad.tape"
 FAST_ELEMENTWISE = "minigrad.ops.fast.elementwise"
 LOOPS, SOFTMAX = "minigrad.ops.fast.elementwise_loops", "minigrad.ops.softmax"
-SOFTMAX_LOOPS, LABELLED = "minigrad.ops.fast.softmax", "minigrad.ops.fast.loss"
+SOFTMAX_LOOPS, LABELLED = "minigrad.ops.fast.softmax", "minigrad.ops.fast.cross_entropy"
 RECOMPUTE, OPTIM = "minigrad.recompute", "minigrad.optim"
 
 BUGS = [
@@ -463,7 +463,7 @@ BUGS = [
     Bug("a logarithm's slope is not that of its row", SOFTMAX, "exp(y) * g.sum(axis=axes, keepdims=True)",
         "exp(y) * g", rows_have_the_gradients_of_their_readable_forms, "gradient 0"),
     Bug("a large logit swallows the loss", LABELLED,
-        "np.log(total) - shifted[own]", "np.log(total) + x.max(axis=1) - x[own]",
+        "log_total - shifted[own]", "log_total + x.max(axis=1) - x[own]",
         large_logits_swallow_no_loss, "cross_entropy: .* for"),
     Bug("a large logit stays in its logarithm", SOFTMAX_LOOPS, "y[i, j] = x[i, j] - shift",
         "y[i, j] = x[i, j]", large_logits_swallow_no_loss, "log_softmax: .* for"),
@@ -505,7 +505,8 @@ BUGS = [
     Bug("a row taken twice gets one gradient", "minigrad.ops.fast.gather",
         "sums[rows[i]] += numbers[i]", "sums[rows[i]] = numbers[i]",
         a_gradient_is_the_difference, DIFFERENCE),
-    Bug("the label's share is not a mean", LABELLED, "d[own] -= share", "d[own] -= g",
+    Bug("the label's share is not a mean", LABELLED,
+        "share = times(factors, scale(g))", "share = times(factors, g)",
         a_gradient_is_the_difference, DIFFERENCE),
     Bug("batch-norm's mean is taken for a constant", "minigrad.ops.batch_norm",
         "factor * total / max(n, 1)", "0 * total",

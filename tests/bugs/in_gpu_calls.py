@@ -120,12 +120,12 @@ def coefficients_may_be_on_the_gpu() -> None:
 
 IM2COL, ELEMENTWISE = "minigrad.ops.fast.im2col_kernels", "minigrad.ops.fast.elementwise_kernels"
 LOSS_KERNELS = "minigrad.ops.fast.loss_kernels"
-LOSS, DEVICE = "minigrad.ops.fast.loss", "minigrad.device"
+LOSS, DEVICE = "minigrad.ops.fast.cross_entropy", "minigrad.device"
 OPTIM, OPTIM_KERNELS = "minigrad.optim", "minigrad.optim_kernels"
 
 BUGS = [
-    Bug("labels on a GPU are looked at in every step", LOSS, "    if on_gpu(labels):\n        check_kind",
-        "    if on_gpu(labels):\n        checked_labels(labels, logits.shape)\n        check_kind",
+    Bug("labels on a GPU are looked at in every step", "minigrad.ops.cross_entropy",
+        "on_host and labels.size", "labels.size",
         a_step_waits_once, "waits 3 times"),
     Bug("a ReLU's ties are looked at on the host", "minigrad.ops.elementwise",
         "    y = positive_part(x)\n", "    x.max().item()\n    y = positive_part(x)\n",

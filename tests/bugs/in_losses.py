@@ -10,6 +10,7 @@ from tests.backends import weighted_mean_laws
 from tests.bugs.bug import Bug
 from tests.minigrad import extremes, loss_laws
 from tests.minigrad.fast_form_laws import (
+    are_the_readable_form,
     in_both_forms,
     is_exact_in_loops,
     loops_are_the_readable_form,
@@ -34,7 +35,7 @@ def a_plain_weighted_loss_is_refused() -> None:
 def cross_entropy_is_by_the_book() -> None:
     rng = np.random.default_rng(0)
     x, labels, weight = rng.normal(size=(3, 4, 2)), np.array([[0, 3], [1, 1], [2, 0]]), [0.5, 1.0, 2.0, 4.0]
-    law = partial(loss_laws.cross_entropy_is_by_the_book, ops.cross_entropy, x)
+    law = partial(in_both_forms, loss_laws.cross_entropy_is_by_the_book, ops.cross_entropy, x)
     law(labels, weight=weight, ignore_index=1, label_smoothing=0.25)
     law(labels, ignore_index=1)
     law(rng.random(x.shape), weight=weight, label_smoothing=0.25)
@@ -43,9 +44,18 @@ def cross_entropy_is_by_the_book() -> None:
 def gradients_of_losses_are_differences() -> None:
     x, labels = np.random.default_rng(0).normal(size=(3, 4)), np.array([0, 3, 1])
     settings = {"ignore_index": 1, "label_smoothing": 0.25, "weight": [0.5, 1.0, 2.0, 4.0]}
-    testing.gradient_matches_difference(partial(ops.cross_entropy, **settings), x, labels)
+    law = partial(in_both_forms, testing.gradient_matches_difference)
+    law(partial(ops.cross_entropy, **settings), x, labels)
+    law(partial(ops.cross_entropy, weight=settings["weight"]), x, np.exp(x))
     y = np.array([[0.05, 0.25], [2.05, -3.15]])
     testing.gradient_matches_difference(partial(ops.huber_loss, delta=0.5), y, np.zeros_like(y))
+
+
+def losses_have_the_gradients_of_their_readable_forms() -> None:
+    x, t = np.random.default_rng(0).normal(size=(2, 3, 4))
+    law = partial(are_the_readable_form, g=np.array(1.0))
+    law(partial(ops.binary_cross_entropy_with_logits, pos_weight=3.0, weight=[0.5, 1.0, 2.0, 4.0]), x, abs(t))
+    law(ops.kl_div, x, np.maximum(t, 0))
 
 
 def losses_of_pairs_are_by_the_book() -> None:
@@ -88,8 +98,8 @@ def functions_in_loops_are_exact() -> None:
 
 # Bugs
 
-LOSS, LABELS = "minigrad.ops.loss", "minigrad.ops.labels"
-REGRESSION, REGRESSION_LOOPS = "minigrad.ops.regression_loss", "minigrad.ops.fast.regression_loss"
+LOSS, CROSS_ENTROPY = "minigrad.ops.loss", "minigrad.ops.cross_entropy"
+FAST_LOSS, FAST_CROSS_ENTROPY = "minigrad.ops.fast.loss", "minigrad.ops.fast.cross_entropy"
 ACTIVATION, LOOPS = "minigrad.ops.activation", "minigrad.ops.fast.activation_loops"
 EXPONENTIAL, NORMAL = "minigrad.ops.fast.exponential", "minigrad.normal_distribution"
 NORMAL_IN_LOOPS = "minigrad.ops.fast.normal_distribution"
@@ -102,24 +112,35 @@ BUGS = [
     Bug("a part of a batch passes for a whole one", "minigrad.data",
         "self.is_part or len(places) < len(self)", "False", a_plain_weighted_loss_is_refused,
         "was not refused"),
-    Bug("a weighted mean divides by all rows", LABELS, "return factors.sum()", "return None",
+    Bug("a weighted mean divides by all rows", CROSS_ENTROPY, "return factors.sum()", "return None",
         cross_entropy_is_by_the_book, "cross-entropy"),
-    Bug("ignored rows are smoothed", LOSS, "1 if is_soft else t.sum(axis=1, keepdims=True)", "1",
+    Bug("ignored rows are smoothed", CROSS_ENTROPY, "1 if is_soft else t.sum(axis=1, keepdims=True)", "1",
         cross_entropy_is_by_the_book, "cross-entropy"),
-    Bug("soft labels have no weights", LOSS, "t = weights * (", "t = (1 if is_soft else weights) * (",
+    Bug("soft labels have no weights", CROSS_ENTROPY,
+        "t = weights * (", "t = (1 if is_soft else weights) * (",
         cross_entropy_is_by_the_book, "cross-entropy"),
-    Bug("a logit takes from the logits of other rows", LOSS, "d.sum(axis=1, keepdims=True)", "d.sum()",
-        gradients_of_losses_are_differences, "central difference"),
-    Bug("the Huber loss is half of its line", REGRESSION_LOOPS, "loss += s * (d - s * half)",
+    Bug("a logit takes from the logits of other rows", CROSS_ENTROPY,
+        "d.sum(axis=1, keepdims=True)", "d.sum()", gradients_of_losses_are_differences, "central difference"),
+    Bug("the Huber loss is half of its line", FAST_LOSS, "loss += s * (d - s * half)",
         "loss += s * d / x.dtype.type(2)", losses_of_pairs_are_by_the_book, "Mismatched"),
-    Bug("the Huber loss is half of its line, on a slide", REGRESSION,
+    Bug("the Huber loss is half of its line, on a slide", LOSS,
         "slope * (d - slope / (2 * steepness))", "slope * d / 2",
         losses_of_pairs_are_by_the_book, "Mismatched"),
-    Bug("a loss of pairs is steep below 0", REGRESSION_LOOPS, "-limit if s < -limit else s", "s",
+    Bug("a loss of pairs is steep below 0", FAST_LOSS, "-limit if s < -limit else s", "s",
         losses_of_pairs_are_by_the_book, "Mismatched"),
     Bug("the weight of positives is of negatives", LOSS,
         "positive * t * of_ones + (1 - t) * of_zeros",
         "t * of_ones + positive * (1 - t) * of_zeros", losses_of_pairs_are_by_the_book, "Mismatched"),
+    Bug("ignored rows are smoothed from the places of labels", FAST_CROSS_ENTROPY,
+        "weighted(counts, of_all)", "of_all", cross_entropy_is_by_the_book, "cross-entropy"),
+    Bug("smoothing takes as much from each class", FAST_CROSS_ENTROPY, "d -= weights * column(rest)",
+        "d -= column(rest)", gradients_of_losses_are_differences, "central difference"),
+    Bug("a soft label's target sums to 1", FAST_CROSS_ENTROPY, "p * t.sum(axis=1)[:, None]", "p * 1",
+        gradients_of_losses_are_differences, "central difference"),
+    Bug("the weight of positives has no slope", FAST_LOSS, "            d *= terms\n", "            pass\n",
+        losses_have_the_gradients_of_their_readable_forms, "gradient 0"),
+    Bug("0 log 0 is no number", FAST_LOSS, " and t.all() else", " else",
+        losses_of_pairs_are_by_the_book, "Mismatched|nan"),
     Bug("a digit of the normal distribution is wrong", NORMAL, "0.0374904822", "0.0375904822",
         gelu_keeps_its_digits, "gelu: .* for"),
     Bug("the normal distribution's tail is 1 less what is left", NORMAL_IN_LOOPS,

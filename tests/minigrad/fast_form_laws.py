@@ -151,21 +151,29 @@ def loops_are_the_readable_form(
 ) -> None:
     """Value and gradients of ``op`` as loops compute them, as without Numba, and on the readable shelf alone.
 
+    Each element differs by ``roundings`` as ``are_the_readable_form`` says.
+    """
+    with patch.object(loops, "can_take", wraps=loops.can_take) as fit:
+        are_the_readable_form(op, *inputs, g=g, roundings=roundings)
+    assert fit.called or DEVICE != "numpy", "nothing asks for loops"
+    with patch.object(loops, "available", return_value=False):
+        are_the_readable_form(op, *inputs, g=g, roundings=roundings)
+
+
+def are_the_readable_form(
+    op: Callable[..., Any], *inputs: np.ndarray, g: np.ndarray, roundings: Any = None
+) -> None:
+    """Value and gradients of ``op`` as its forms compute them, and on the readable shelf alone.
+
     Each element differs by ``roundings`` eps of itself and of its g, by 0 where it must have the same bits.
     By default they are sums of some hundreds of elements, in another order, which differ by less than 1000
     eps of the largest of the results and of g, from which small gradients are what is left of large terms.
     On a GPU kernels are compared so, whose functions round in another way than those of arrays.
     """
-    roundings = roundings if DEVICE == "numpy" else None
-    with patch.object(loops, "can_take", wraps=loops.can_take) as fit:
-        in_loops = value_and_gradients(op, *inputs, seed=g)
-    assert fit.called or DEVICE != "numpy", "nothing asks for loops"
-    with patch.object(loops, "available", return_value=False):
-        without_loops = value_and_gradients(op, *inputs, seed=g)
+    by_forms = value_and_gradients(op, *inputs, seed=g)
     with readable_forms():
         readable = value_and_gradients(op, *inputs, seed=g)
-    are_alike(in_loops, readable, g, roundings)
-    are_alike(without_loops, readable, g, roundings)
+    are_alike(by_forms, readable, g, roundings if DEVICE == "numpy" else None)
 
 
 def are_alike(faster_results: Any, readable_results: Any, g: np.ndarray, roundings: Any) -> None:

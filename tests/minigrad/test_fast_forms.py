@@ -21,6 +21,7 @@ from minigrad.ops.selection import masked, positive_part, sum_by_row, where_posi
 from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps
 from tests.minigrad.fast_form_laws import (
     adds_in_short_chains,
+    are_the_readable_form,
     in_both_forms,
     is_exact_in_loops,
     is_leaky_relu,
@@ -38,6 +39,7 @@ from tests.minigrad.fast_form_laws import (
     write_log1p,
     write_normal_distribution,
 )
+from tests.minigrad.op_table import TABLE
 
 DTYPES = st.sampled_from([np.float32, np.float64])
 ORDERS = st.sampled_from([c_order, fortran_order, with_gaps, reversed_order])
@@ -244,6 +246,44 @@ def test_losses_by_loops(op, shape, reduction, dtype, order, order_of_y):
     loops_are_the_readable_form(partial(op, reduction=reduction), g, x, y)
 
 
+@given(
+    st.tuples(st.integers(0, 4), st.integers(1, 5), *[st.integers(1, 3)] * 2),
+    st.integers(2, 4),
+    st.sampled_from([{}, {"soft": True}, {"ignore_index": 0}]),
+    st.sampled_from([0.0, 0.25, 1.0]),
+    st.sampled_from([None, 0.0, 0.5]),
+    st.sampled_from(["mean", "sum", "none"]),
+    st.sampled_from([0.0, np.inf, -np.inf, np.nan]),
+    DTYPES,
+    ORDERS,
+)
+def test_cross_entropy_without_targets(shape, ndim, kind, s, weight, reduction, odd, dtype, order):
+    rng, shape = np.random.default_rng(0), shape[:ndim]
+    x, t = rng.normal(size=(2, *shape)).astype(dtype)
+    each = (shape[0], *shape[2:])
+    x.reshape(-1)[:2] += odd
+    labels = rng.integers(0, shape[1], each)
+    settings = {"label_smoothing": s, "reduction": reduction, "ignore_index": kind.get("ignore_index")}
+    if weight is not None:
+        settings["weight"] = np.linspace(weight, 2, shape[1])
+    g = np.asarray(rng.normal(size=each if reduction == "none" else ()), dtype)
+    inputs = [order(x), order(np.maximum(t, 0)) if "soft" in kind else labels]
+    are_the_readable_form(partial(ops.cross_entropy, **settings), *inputs, g=g)
+
+
+@given(SHAPES, st.booleans(), st.booleans(), st.sampled_from(["mean", "sum", "none"]), DTYPES, ORDERS)
+def test_losses_of_probabilities(shape, weight, pos_weight, reduction, dtype, order):
+    rng = np.random.default_rng(0)
+    x, t = (order(np.asarray(a, dtype)) for a in (5 * rng.normal(size=shape), rng.random(shape).round(1)))
+    factor = np.linspace(0, 2, shape[-1]) if shape else 0.5
+    settings = {"weight": factor} if weight else {}
+    settings |= {"pos_weight": factor} if pos_weight else {}
+    g = np.asarray(rng.normal(size=shape if reduction == "none" else ()), dtype)
+    loss = partial(ops.binary_cross_entropy_with_logits, **settings, reduction=reduction)
+    are_the_readable_form(loss, x, t, g=g)
+    are_the_readable_form(partial(ops.kl_div, reduction=reduction), x, t, g=g)
+
+
 NUMBERS = st.floats(-120, 90) | st.floats() | st.floats(-1e-3, 1e-3)
 REFERENCES = {  # a loop, what it writes, for which numbers, and how exactly
     "exp": (write_exp, np.exp, NUMBERS, 1),
@@ -282,6 +322,18 @@ def test_places_along_an_axis_by_loops(data, shape, dtype, order, of_indices):
     loops_are_the_readable_form(lambda x: ops.gather(x, indices, axis=axis), order(g), order(x), roundings=0)
     scatter_add = lambda x, values: ops.scatter_add(x, indices, values, axis=axis)  # noqa: E731
     loops_are_the_readable_form(scatter_add, order(of_sum), order(x), order(values), roundings=0)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in TABLE if case.name.startswith(("einsum", "getitem", "pad", "topk", "scatter"))],
+    ids=lambda case: case.name,
+)
+@given(st.data())
+def test_elements_that_are_moved(case, data):
+    op, inputs = case.draw(data)
+    g = np.random.default_rng(0).normal(size=op(*inputs).shape)
+    are_the_readable_form(op, *inputs, g=g)
 
 
 NORMALISATIONS = {

@@ -13,26 +13,50 @@ from ... import loops
 from ...device import Array
 from ...faster import form_of
 from ...pullback import OpResult
-from ..gather import gather_by_places, scatter_add_by_places
+from ..axes import axis_of
+from ..gather import checked, extremum_by_row, gather, of_the_last, scatter_add
 from ..selection import sum_by_row
 
 
-@form_of(gather_by_places)
-def gather_by_loops(x: np.ndarray, indices: np.ndarray, axis: int) -> OpResult:
-    if not (loops.can_take(x) and are_whole(indices, x, axis)):
+@form_of(gather)
+def gather_by_loops(x: Array, indices: Array, *, axis: int) -> OpResult:
+    if not are_whole(indices, x, axis):
         return NotImplemented
-    shape, rows = x.shape, three_axes(np.asarray(indices, np.intp), axis)
+    x, indices, axis = checked("gather", x, indices, axis)
+    shape, sizes, rows = x.shape, indices.shape, three_axes(np.asarray(indices, np.intp), axis)
     to_x = lambda g: added(np.zeros(shape, g.dtype), rows, axis, g)  # noqa: E731
-    return taken(x, rows, axis, indices.shape), (to_x, None)
+    return taken(x, rows, axis, sizes), (to_x, None)
 
 
-@form_of(scatter_add_by_places)
-def scatter_add_by_loops(x: np.ndarray, indices: np.ndarray, values: np.ndarray, axis: int) -> OpResult:
-    if not (loops.can_take(x, values) and are_whole(indices, x, axis)):
+@form_of(scatter_add)
+def scatter_add_by_loops(x: Array, indices: Array, values: Array, *, axis: int) -> OpResult:
+    if not are_whole(indices, x, axis) or np.result_type(x, values) != x.dtype:
         return NotImplemented
+    x, indices, axis = checked("scatter_add", x, indices, axis)
+    values = np.broadcast_to(np.asarray(values, x.dtype), indices.shape)
     sizes, rows = indices.shape, three_axes(np.asarray(indices, np.intp), axis)
     to_values = lambda g: taken(g, rows, axis, sizes)  # noqa: E731
     return added(x.copy(order="C"), rows, axis, values), (lambda g: g, None, to_values)
+
+
+@form_of(of_the_last)
+def of_distinct_places(g: np.ndarray, places: np.ndarray, size: int) -> np.ndarray:
+    """The host looks whether all places are distinct."""
+    if type(g) is not np.ndarray:
+        return NotImplemented
+    hit = np.zeros(size, bool)
+    hit[places] = True
+    return g if np.count_nonzero(hit) == places.size else NotImplemented
+
+
+@form_of(extremum_by_row)
+def extremum_in_place(y: Array, rows: Array, v: Array, reduce: str) -> Array:
+    """NumPy's ``maximum.at`` is exact, and NaN where an element is."""
+    if type(y) is not np.ndarray:
+        return NotImplemented
+    extremum = np.maximum if reduce == "amax" else np.minimum
+    extremum.at(y, rows, v)
+    return y
 
 
 @form_of(sum_by_row)
@@ -46,9 +70,12 @@ def sum_by_row_in_loops(g: np.ndarray, rows: np.ndarray, count: int) -> np.ndarr
 
 
 def are_whole(indices: Array, x: Array, axis: int) -> bool:
-    """Whether ``indices`` of the host are as long as x along all axes but ``axis``."""
+    """Whether loops take x, and the indices, of the host, are as long along all axes but ``axis``."""
+    if not (loops.can_take(x) and type(indices) is np.ndarray and x.ndim > 0):
+        return False
+    axis = axis_of(axis, x.ndim)
     shape = [*x.shape[:axis], *indices.shape[axis : axis + 1], *x.shape[axis + 1 :]]
-    return type(indices) is np.ndarray and x.ndim > 0 and list(indices.shape) == shape
+    return list(indices.shape) == shape
 
 
 def three_axes(x: np.ndarray, axis: int) -> np.ndarray:

@@ -1,142 +1,94 @@
-"""Losses of classes and probabilities without settings: their labels as places, or a few kernels on a GPU.
+"""Losses of two arrays in fewer passes: as loops, or as kernels on a GPU.
 
-Lecture section: gradient descent. Lesson: 02_backpropagation, by ``fast/__init__.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/__init__.py``.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ...device import Array, array_module, on_gpu
-from ...dtypes import alike, floating
+from ... import loops
+from ...device import Array, array_module
+from ...dtypes import alike
 from ...faster import form_of
 from ...pullback import OpResult, shape_of
 from ..elementwise import logistic
-from ..labels import LabelSettings, check_kind, checked_labels
-from ..loss import (
-    binary_cross_entropy_with_logits,
-    cross_entropy,
-    nll_loss,
-)
-from ..reduction import reduced
+from ..loss import binary_cross_entropy_with_logits, clipped_loss, factor_like, pair, reduced, shares
 from . import loss_kernels
 from .elementwise_kernels import fits
-
-
-@form_of(cross_entropy)
-def cross_entropy_at_labels(
-    logits: Array,
-    labels: Array,
-    *,
-    weight: Any = None,
-    ignore_index: int | None = None,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
-) -> OpResult:
-    """The loss of a row or pixel from its label's logit, where alone the gradient is not the softmax's."""
-    shape = shape_of(logits)
-    if len(shape) < 2 or 0 in shape or label_smoothing or shape_of(labels) == shape:
-        return NotImplemented
-    x = floating(logits)
-    if on_gpu(x):
-        plain = len(shape) == 2 and weight is None and ignore_index is None and reduction == "mean"
-        return cross_entropy_on_gpu(x, labels) if plain and fits(x) else NotImplemented
-    settings = LabelSettings("cross_entropy", weight, ignore_index, 0.0, reduction)
-    own, factors, divisor = places(labels, x, settings)
-    shifted = x - x.max(axis=1, keepdims=True)  # a large common part would swallow the loss
-    p = np.exp(shifted)
-    total = p.sum(axis=1)
-    p /= total[:, None]
-    value, scale = reduced(
-        "cross_entropy", weighted(factors, np.log(total) - shifted[own]), reduction, divisor
-    )
-
-    def to_logits(g: np.ndarray) -> np.ndarray:
-        share = factors * scale(g)
-        d = p * (share[:, None] if share.ndim else share)
-        d[own] -= share
-        return d
-
-    return value, (to_logits, None)
-
-
-@form_of(nll_loss)
-def nll_loss_at_labels(
-    log_probabilities: Array,
-    labels: Array,
-    *,
-    weight: Any = None,
-    ignore_index: int | None = None,
-    reduction: str = "mean",
-) -> OpResult:
-    """Each row or pixel takes the logarithm at its label; no other has a gradient."""
-    shape = shape_of(log_probabilities)
-    if on_gpu(log_probabilities) or len(shape) < 2 or 0 in shape or shape_of(labels) == shape:
-        return NotImplemented
-    x = floating(log_probabilities)
-    settings = LabelSettings("nll_loss", weight, ignore_index, 0.0, reduction)
-    own, factors, divisor = places(labels, x, settings)
-    value, scale = reduced("nll_loss", weighted(factors, -x[own]), reduction, divisor)
-
-    def to_x(g: np.ndarray) -> np.ndarray:
-        d = np.zeros(x.shape, x.dtype)
-        d[own] = -factors * scale(g)
-        return d
-
-    return value, (to_x, None)
-
-
-def cross_entropy_on_gpu(logits: Array, labels: Array) -> OpResult:
-    if on_gpu(labels):
-        check_kind(labels, logits.shape)
-    else:
-        labels = array_module(logits).asarray(checked_labels(np.asarray(labels), logits.shape))
-    return loss_kernels.cross_entropy(logits, labels)
-
-
-def places(
-    labels: Array, x: np.ndarray, settings: LabelSettings
-) -> tuple[tuple[np.ndarray, ...], Array | int, Array | None]:
-    """The index of the labels' elements in x (N, classes, ...), their factors, and the divisor of a mean."""
-    labels, factors = np.asarray(labels), 1
-    if settings.ignore_index is not None:
-        counts = labels != settings.ignore_index
-        labels, factors = labels * counts, counts.astype(x.dtype)
-    labels = checked_labels(labels, x.shape, settings.loss)
-    if settings.weight is not None:
-        factors = factors * settings.class_weights(x)[labels]
-    divisor = None if isinstance(factors, int) else settings.divisor(factors)
-    if labels.ndim == 1:
-        return (np.arange(len(labels)), labels), factors, divisor
-    rows, *pixels = np.indices(labels.shape, sparse=True)
-    return (rows, labels, *pixels), factors, divisor
-
-
-def weighted(factors: Array | int, losses: np.ndarray) -> np.ndarray:
-    """factors * losses, which is 0 where a factor is, also of a loss that is infinite or NaN."""
-    return losses if isinstance(factors, int) else factors * np.where(factors == 0, 0, losses)
+from .elementwise_loops import of_elements
 
 
 @form_of(binary_cross_entropy_with_logits)
 def binary_cross_entropy_with_logits_in_one_pass(
     logits: Array, targets: Array, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"
 ) -> OpResult:
-    """log(1 + e^z) - t z, with the exponential always of a negative number."""
-    plain = weight is None and pos_weight is None and reduction == "mean"
-    if not plain or shape_of(logits) != shape_of(targets):
+    """log(1 + e^z) - t z, with the exponential always of a negative number; weights are factors."""
+    if shape_of(logits) != shape_of(targets):
         return NotImplemented
-    logits, targets = alike(logits, targets)
-    if fits(logits, targets):
-        return loss_kernels.binary_cross_entropy_with_logits(logits, targets)
-    xp, n = array_module(logits), max(logits.size, 1)
-    each = logits * (xp.greater(logits, 0) - targets) + xp.log1p(xp.exp(-xp.abs(logits)))
+    x, t = alike(logits, targets)
+    if weight is None and pos_weight is None and reduction == "mean" and fits(x, t):
+        return loss_kernels.binary_cross_entropy_with_logits(x, t)
+    xp, both = array_module(x), factor_like("weight", weight, x)
+    positive = factor_like("pos_weight", pos_weight, x)
+    tail, plain = xp.log1p(xp.exp(-xp.abs(x))), pos_weight is None
+    ones = t if plain else positive * t
+    terms = None if plain else ones + (1 - t)
+    if terms is None:
+        each = x * (xp.greater(x, 0) - t) + tail
+    else:
+        each = terms * tail + (1 - t) * xp.maximum(x, 0) - ones * xp.minimum(x, 0)
+    each = each if weight is None else both * each
+    value, scale = reduced("binary_cross_entropy_with_logits", each, reduction)
 
     def to_logits(g: Array) -> Array:
-        d = logistic(logits)
-        d -= targets
-        d *= g / n
+        d = logistic(x)
+        if terms is not None:
+            d *= terms
+        d -= ones
+        d *= scale(g) if weight is None else scale(g) * both
         return d
 
-    return xp.sum(each) / each.dtype.type(n), (to_logits, lambda g: logits * (g * -1 / n))
+    def to_targets(g: Array) -> Array:
+        slope = -x if plain else (positive - 1) * (tail - xp.minimum(x, 0)) - x
+        return slope * (scale(g) * both)
+
+    return value, (to_logits, to_targets)
+
+
+@form_of(shares)
+def shares_without_a_mask(t: Array, x: Array) -> Array:
+    """The host looks whether any share is 0."""
+    return t * x if type(t) is np.ndarray and t.all() else NotImplemented
+
+
+@form_of(clipped_loss)
+def clipped_loss_by_loops(
+    loss: str, x: Array, y: Array, steepness: float, limit: float, reduction: str
+) -> OpResult:
+    """The loss and its slopes in one pass."""
+    x, y = pair(loss, x, y)
+    if not loops.can_take(x, y) or reduction == "none":
+        return NotImplemented
+    total = np.empty(1, x.dtype)
+    slope = of_elements(partial(write_slope, total), x, y, settings=[steepness, limit, 0.5 / steepness])
+    value, scale = reduced(loss, total, reduction, x.dtype.type(x.size))
+    return value, (lambda g: slope * scale(g), lambda g: slope * -scale(g))
+
+
+@loops.compiled
+def write_slope(
+    total: Array, x: Array, y: Array, steepness: float, limit: float, half: float, slope: Array
+) -> None:
+    """``half`` is 1 / (2 ``steepness``); into ``total`` comes the sum of the losses."""
+    loss = 0.0
+    for i in range(len(x)):
+        d = x[i] - y[i]
+        s = d * steepness
+        s = limit if s > limit else -limit if s < -limit else s
+        loss += s * (d - s * half)
+        slope[i] = s
+    total[0] = loss
