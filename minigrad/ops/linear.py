@@ -6,15 +6,15 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from ..device import Array, array_module, on_gpu
 from ..dtypes import in_dtype_of
+from ..faster import faster
 from ..op import op
 from ..product import product
-from ..pullback import OpResult, shape_of
+from ..pullback import OpResult, Pullback, shape_of
 from .selection import sum_by_row
 
 
@@ -48,30 +48,6 @@ def matmul(x: Array, y: Array) -> OpResult:
     return product(x, y), (to_x, to_y)
 
 
-class WeightPullback:
-    """dw = g.T x for x (N, in), which sums over several micro-batches as one product of stacked arrays."""
-
-    __slots__ = ("x",)
-
-    def __init__(self, x: Array):
-        self.x = x
-
-    def __call__(self, g: Array) -> Array:
-        return product(as_rows(g).T, self.x)
-
-    def into(self, g: Array, buffer: Array) -> bool:
-        """Write dw into ``buffer``, unless it is an array of another kind; whether it did."""
-        if type(g) is not type(buffer) or not g.dtype == self.x.dtype == buffer.dtype:
-            return False
-        product(as_rows(g).T, self.x, out=buffer)
-        return True
-
-    @staticmethod
-    def sum(pullbacks: Sequence[WeightPullback], gs: Sequence[Array]) -> Array:
-        xp = array_module(gs[0])
-        return xp.concatenate(list(map(as_rows, gs))).T @ xp.concatenate([p.x for p in pullbacks])
-
-
 @op
 def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
     """x w.T + b for x (..., in), weight (out, in) and bias (out,), as one product of all rows of x.
@@ -90,17 +66,24 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
         raise ValueError(f"linear with weight {second} needs bias {second[:1]}, got {shape_of(bias)}")
     if x.dtype != weight.dtype:
         x = in_dtype_of(weight, x)
-    to_weight = WeightPullback(as_rows(x))
+    rows = as_rows(x)
+    to_weight = weight_pullback(rows)
     if len(first) == 2:
         y, to_x = product(weight, x.T).T, lambda g: product(weight.T, g.T).T
     else:
-        y = product(to_weight.x, weight.T).reshape(*first[:-1], second[0])
+        y = product(rows, weight.T).reshape(*first[:-1], second[0])
         to_x = lambda g: product(as_rows(g), weight).reshape(first)  # noqa: E731
     if bias is None:
         return y, (to_x, to_weight)
     y = y.astype(array_module(y).result_type(y, bias), copy=False)
     y += bias
     return y, (to_x, to_weight, lambda g: g)
+
+
+@faster
+def weight_pullback(x: Array) -> Pullback:
+    """dw = g.T x for x (N, in)."""
+    return lambda g: product(as_rows(g).T, x)
 
 
 def as_rows(x: Array) -> Array:
