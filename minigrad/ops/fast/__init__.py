@@ -6,55 +6,12 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``__init__.py`
 """  # isort: skip_file
 
 from . import (
-<<<<<<< HEAD
     activation, adaptive_pool, batch_norm, conv, conv_pool, cross_entropy, einsum, elementwise, gather,
-    group_norm, interpolate, layer_norm, loss, order, pool, reduce, scan, shape, softmax,
+    group_norm, interpolate, layer_norm, linear, loss, order, pool, reduce, scan, shape, softmax,
 )  # fmt: skip
 
 __all__ = [
     "activation", "adaptive_pool", "batch_norm", "conv", "conv_pool", "cross_entropy", "einsum",
-    "elementwise", "gather", "group_norm", "interpolate", "layer_norm", "loss", "order", "pool", "reduce",
+    "elementwise", "gather", "group_norm", "interpolate", "layer_norm", "linear", "loss", "order", "pool", "reduce",
     "scan", "shape", "softmax",
 ]  # fmt: skip
-=======
-    activation,
-    adaptive_pool,
-    batch_norm,
-    conv,
-    conv_pool,
-    elementwise,
-    gather,
-    group_norm,
-    interpolate,
-    layer_norm,
-    linear,
-    loss,
-    order,
-    pool,
-    reduce,
-    regression_loss,
-    scan,
-    softmax,
-)
-
-__all__ = [
-    "activation",
-    "adaptive_pool",
-    "batch_norm",
-    "conv",
-    "conv_pool",
-    "elementwise",
-    "gather",
-    "group_norm",
-    "interpolate",
-    "layer_norm",
-    "linear",
-    "loss",
-    "order",
-    "pool",
-    "reduce",
-    "regression_loss",
-    "scan",
-    "softmax",
-]
->>>>>>> 1c7e4ca2174c86fcd74e688f976b4e2dcca18f9f
