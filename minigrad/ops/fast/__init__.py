@@ -12,6 +12,6 @@ from . import (
 
 __all__ = [
     "activation", "adaptive_pool", "batch_norm", "conv", "conv_pool", "cross_entropy", "einsum",
-    "elementwise", "gather", "group_norm", "interpolate", "layer_norm", "linear", "loss", "order", "pool", "reduce",
-    "scan", "shape", "softmax",
+    "elementwise", "gather", "group_norm", "interpolate", "layer_norm", "linear", "loss", "order", "pool",
+    "reduce", "scan", "shape", "softmax",
 ]  # fmt: skip
