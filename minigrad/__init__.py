@@ -6,8 +6,8 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 from . import nn, ops, optim
 from .allocator import keep_freed_memory
 from .environment import variable
+from .exact_convolutions import exact_convolutions
 from .op import op
-from .ops.conv import exact_convolutions
 from .recompute import recomputed
 from .tape import Tape
 from .tensor import Parameter, Tensor

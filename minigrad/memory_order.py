@@ -49,3 +49,20 @@ def nhwc(x: Array) -> Array:
 def nchw(x: Array) -> Array:
     """(N, H, W, C) as the (N, C, H, W) view that ops hand out."""
     return x.transpose(0, 3, 1, 2)
+
+
+def channels_last(x: Array, *sizes: int) -> tuple[Callable[[Array], Array], Callable[[Array], Array]]:
+    """Two functions: from arrays (N, C, ...) like x to contiguous ones (*sizes, C), and back as views."""
+    xp = array_module(x)
+    if x.ndim == 2 and len(sizes) == 1:
+        return xp.ascontiguousarray, lambda a: a
+    (n, channels, *others), last = x.shape, x.ndim - 1
+    order, back = (0, *range(2, last + 1), 1), (0, last, *range(1, last))
+
+    def pixels(a: Array) -> Array:
+        return xp.ascontiguousarray(a.transpose(order)).reshape(*sizes, channels)
+
+    def images(a: Array) -> Array:
+        return a.reshape(n, *others, channels).transpose(back)
+
+    return pixels, images

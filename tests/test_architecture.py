@@ -491,8 +491,8 @@ def test_the_tape_the_pass_and_exactness_are_the_only_context_variables_of_the_e
         and getattr(node.value.func, "id", "") == "ContextVar"
     ]
     assert sorted(made) == [
+        ("minigrad/exact_convolutions.py", "exact"),
         ("minigrad/forward_pass.py", "current_pass"),
-        ("minigrad/ops/conv.py", "exact"),
         ("minigrad/tape.py", "current_tape"),
     ]
 

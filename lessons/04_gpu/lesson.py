@@ -25,7 +25,7 @@ from minigrad import Tape, Tensor, loops, mnist, ops, optim
 from minigrad.device import array_module, cuda_problem, to_device, to_host
 from minigrad.figures import save
 from minigrad.models import NETS
-from minigrad.ops.sum_by_row import sum_by_row
+from minigrad.ops.selection import sum_by_row
 from minigrad.serial import Serial
 
 FIGURES = start_lesson("04_gpu")
@@ -425,7 +425,7 @@ assert refusal and "(28, 20)" in refusal and "(20, 28)" in refusal, f"both shape
 # 2. *A function where a product does.* `x ** 3` asks for the power of any two numbers, by logarithms.
 # 3. *An element at a time.* `np.add.at` adds gradients to the rows of a table, also where a row is chosen
 #    twice, and looks up the place of each number. A loop that is compiled adds whole rows
-#    (`ops/sum_by_row.py`).
+#    (`ops/selection.py`).
 # 4. *A loop in Python, and thin products.* A convolution in which each channel has its own kernel (depthwise)
 #    is one matrix product a channel, of one column. As shifted images, each times one number for each
 #    channel, it is nine products of whole images (`ops/fast/depthwise.py`).

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from .. import ops
+from ..integer_settings import Pair, one, pair
 from ..module import Module
-from ..ops.conv1d import one
 from ..ops.conv_pool import pays
-from ..ops.geometry import Pair, pair
 from ..tensor import Parameter, Tensor
 from .activation import ReLU
 from .initial_weights import Rng, generator, uniform

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import ops
+from ..integer_settings import Pair
 from ..module import Module
-from ..ops.adaptive_pool import Sizes
-from ..ops.geometry import Pair
+from ..ops.resize import Sizes
 from ..tensor import Tensor
 
 

@@ -5,13 +5,9 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 """  # isort: skip_file
 
 from .activation import elu, gelu, hardswish, log_sigmoid, silu, softplus
-from .adaptive_pool import adaptive_avg_pool2d, adaptive_max_pool2d
 from .batch_norm import batch_norm
-from .conv import conv2d
-from .conv1d import conv1d
+from .conv import conv2d, conv_transpose2d
 from .conv_pool import conv_pool2d
-from .conv_transpose import conv_transpose2d
-from .conv_transpose1d import conv_transpose1d
 from .cross_entropy import cross_entropy, nll_loss
 from .dropout import dropout
 from .einsum import einsum
@@ -21,20 +17,19 @@ from .elementwise import (
 )  # fmt: skip
 from .gather import gather, scatter, scatter_add, scatter_reduce
 from .group_norm import group_norm, instance_norm
-from .interpolate import interpolate
-from .layer_norm import layer_norm
+from .layer_norm import layer_norm, rms_norm
 from .linear import embedding, linear, matmul
 from .loss import binary_cross_entropy_with_logits, huber_loss, kl_div, l1_loss, mse, smooth_l1_loss
 from .order import argsort, sort, topk
 from .pool import avg_pool2d, max_pool2d
-from .pool1d import avg_pool1d, max_pool1d
 from .reduce import max, mean, min, prod, std, sum, var
-from .rms_norm import rms_norm
+from .resize import adaptive_avg_pool2d, adaptive_max_pool2d, interpolate
 from .scan import cumprod, cumsum
 from .shape import (
     broadcast_to, concatenate, diagonal, expand_dims, flatten, flip, getitem, pad, repeat, reshape, roll,
     split, squeeze, stack, tile, transpose,
 )  # fmt: skip
+from .signals import avg_pool1d, conv1d, conv_transpose1d, max_pool1d
 from .softmax import log_softmax, logsumexp, softmax
 
 __all__ = [

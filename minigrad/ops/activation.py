@@ -11,9 +11,9 @@ from ..device import Array, array_module
 from ..dtypes import floating
 from ..faster import faster
 from ..lookup import check_choice
+from ..normal_distribution import normal_density, normal_distribution
 from ..pullback import OpResult
 from .elementwise import elementwise, logistic
-from .normal_distribution import normal_density, normal_distribution
 
 
 @elementwise

@@ -14,18 +14,19 @@ from ..device import Array, array_module
 from ..dtypes import floating
 from ..faster import faster
 from ..half import half_in_single
+from ..memory_order import channels_last
+from ..op import op
 from ..product import product
 from ..pullback import OpResult, shape_of
 from ..sums import column_sums
 from ..tape import once
-from .channelwise import channelwise
 from .selection import positive_part, where_positive
 
 Observe = Callable[[Array, Array, float], None]
 Gather = Callable[[Array], Sequence[Array]]
 
 
-@channelwise
+@op
 @half_in_single
 def batch_norm(
     x: Array,
@@ -40,19 +41,21 @@ def batch_norm(
 ) -> OpResult:
     """(x - mean) / sqrt(var + eps) * weight + bias per channel, for x (N, C), (N, C, L) or (N, C, H, W).
 
-    Mean and variance are the batch's own (Ioffe and Szegedy 2015) and passed to ``observe(mean, var,
-    count)``, or the constants ``statistics = (mean, var)``. Where other ranks hold the rest of the batch,
-    ``gather(array)`` returns all ranks' arrays, the same list everywhere: it is called once forward, with
-    2 C + 1 numbers, and once by the gradient of x, with 2 C; the gradients of weight and bias stay
-    this rank's sums. With ``relu`` the value is max(y, 0), bit for bit that of ``ops.relu`` behind it. Raises
-    ValueError where C differs; warns where a channel has one value, its own mean.
+    Mean and variance are the batch's (Ioffe and Szegedy 2015) and passed to ``observe(mean, var, count)``, or
+    the constants ``statistics = (mean, var)``. Where other ranks hold the rest of the batch,
+    ``gather(array)`` returns all ranks' arrays, one list everywhere: it is called once forward, with 2 C + 1
+    numbers, and once by the gradient of x, with 2 C; the gradients of weight and bias stay this rank's sums.
+    With ``relu`` the value is max(y, 0), bit for bit as by ``ops.relu``. Raises ValueError where C differs;
+    warns where a channel has one value, which is its mean.
     """
-    if len(shape_of(x)) != 2 or not shape_of(weight) == shape_of(bias) == x.shape[1:]:
+    shape = shape_of(x)
+    if not 2 <= len(shape) <= 4 or not shape_of(weight) == shape_of(bias) == shape[1:2]:
         raise ValueError(
-            f"batch_norm takes x (N, C), (N, C, L) or (N, C, H, W), C weights and C biases, got "
-            f"{shape_of(x)}, {shape_of(weight)} and {shape_of(bias)}"
+            f"batch_norm takes x (N, C), (N, C, L) or (N, C, H, W), C weights and C biases, got {shape}, "
+            f"{shape_of(weight)} and {shape_of(bias)}"
         )
-    xp, x = array_module(x), array_module(x).ascontiguousarray(floating(x, weight))
+    pixels, images = channels_last(x, x.size // max(shape[1], 1))
+    xp, x = array_module(x), pixels(floating(x, weight))
     n: float = len(x)
     if statistics is None:
         mean, squares = moments(x)
@@ -75,27 +78,29 @@ def batch_norm(
     after_relu, fixed = y if relu else None, statistics is not None
 
     @once
-    def sums(g: Array) -> tuple[Array, Array]:
-        total, along = gradient_sums(g, after_relu, x, mean)
-        return total, scale * along
+    def sums(g: Array) -> tuple[Array, Array, Array]:
+        d = pixels(g)
+        total, along = gradient_sums(d, after_relu, x, mean)
+        return total, scale * along, d
 
     def to_x(g: Array) -> Array:
         if fixed:
-            return (g if after_relu is None else where_positive(g, after_relu)) * factor
-        total, along = sums(g)
+            d = pixels(g)
+            return images((d if after_relu is None else where_positive(d, after_relu)) * factor)
+        total, along, d = sums(g)
         if gather is not None:
             total, along = xp.sum(xp.stack(gather(xp.stack([total, along]))), axis=0)
         slope, shift = factor * scale * along / max(n, 1), factor * total / max(n, 1)
-        return gradient(g, after_relu, x, mean, factor, slope, shift)
+        return images(gradient(d, after_relu, x, mean, factor, slope, shift))
 
-    return y, (to_x, lambda g: sums(g)[1].copy(), lambda g: sums(g)[0].copy())
+    return images(y), (to_x, lambda g: sums(g)[1].copy(), lambda g: sums(g)[0].copy())
 
 
 def merged(parts: Sequence[Array]) -> tuple[float, Array, Array]:
-    """Count, mean and summed squared deviations of a whole from those of its parts, [count, *means, *sums].
+    """Count, mean and summed squared deviations of a whole, from its parts' arrays [count, *means, *sums].
 
-    Deviations from the whole's mean are those within the parts and those of the parts' means (Chan, Golub
-    and LeVeque 1983): exact for any counts, 0 too, and without the cancellation of E[x^2] - E[x]^2.
+    The squares within the parts and the squares of the parts' means add up (Chan, Golub and LeVeque 1983):
+    exact for any counts, 0 too, and without the cancellation of E[x^2] - E[x]^2.
     """
     stacked = array_module(parts[0]).stack(parts)
     channels = stacked.shape[1] // 2

@@ -1,4 +1,4 @@
-"""Convolution of images, (N, C, H, W) to the reader and channels-last in memory.
+"""Convolution of images, (N, C, H, W) to the reader and channels-last in memory, and its transpose.
 
 ``direct`` is the readable form and the oracle of the fast ones.
 Lecture section: back-propagation. Lesson: 02_backpropagation.
@@ -7,24 +7,25 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
 from ..device import Array, array_module
 from ..dtypes import in_dtype_of
 from ..faster import faster
+from ..integer_settings import Pair, integer, pair
 from ..lookup import check_choice
 from ..memory_order import nchw, nhwc
 from ..op import op
 from ..pullback import OpResult, Pullback, shape_of
 from ..sums import axis_sums
 from ..tape import once
-from .conv_geometry import checked_geometry
-from .geometry import Geometry, Pair, bordered
+from .geometry import Geometry, bordered, check_windows_fit, with_border
 
+Two = tuple[int, int]
+Shape = tuple[int, ...]
 Convolved = tuple[Array, tuple[Pullback, Pullback]]  # the value; the pullbacks to the image and the kernel
 Algorithm = Callable[..., Convolved]  # of images, a kernel, a Geometry, and perhaps a bias
 
@@ -43,25 +44,14 @@ def conv2d(
 ) -> OpResult:
     """Slide weight (F, C / groups, kh, kw) over x (N, C, H, W): (N, F, H', W'), plus bias (F,).
 
-    x is taken in the dtype of weight. Padding "same" makes H' = H and W' = W; where it is odd, one row or
-    column more stands at the end, as in PyTorch. ``algorithm`` is "auto", "direct", or a name in the table
-    of ``fast/conv.py``. In float32 "auto" takes Winograd's for 3 x 3 kernels from 32 channels on, with errors
-    of about 1e-5 of the largest element instead of 1e-6, and along rows for kernels of 3 to 5 rows from 4
-    channels on, with 3e-6; inside ``with exact_convolutions():`` it does not. Raises ValueError where
-    something does not fit.
+    x is taken in the dtype of weight. Padding "same" makes H' = H and W' = W; an odd row or column of it is
+    at the end, as in PyTorch. ``algorithm`` is "auto", "direct", or a name in the table of ``fast/conv.py``.
+    In float32 "auto" takes Winograd's for 3 x 3 kernels from 32 channels on, with errors of about 1e-5 of the
+    largest element instead of 1e-6, and along rows for kernels of 3 to 5 rows from 4 channels on, with 3e-6;
+    inside ``with exact_convolutions():`` it does not. Raises ValueError where something does not fit.
     """
     geometry = checked_geometry(x, weight, stride, padding, dilation, groups)
-    return convolution(x, weight, bias, geometry, algorithm)
-
-
-def convolution(
-    x: Array, weight: Array, bias: Array | None, geometry: Geometry, algorithm: str
-) -> tuple[Array, tuple[Pullback, ...]]:
-    """The value of ``conv2d`` and its pullbacks."""
-    if bias is not None and shape_of(bias) != weight.shape[:1]:
-        raise ValueError(
-            f"conv2d with weight {weight.shape} needs bias {weight.shape[:1]}, got {shape_of(bias)}"
-        )
+    check_bias("conv2d", weight, bias, len(weight))
     images, in_memory = nhwc(in_dtype_of(weight, x)), once(nhwc)
     convolve = algorithm_for(images, weight, geometry, algorithm)
     y, (to_images, to_kernel) = convolve(images, weight, geometry, bias)
@@ -87,17 +77,15 @@ def direct(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) ->
     x is (N, H, W, C), w (F, C / groups, kh, kw), bias (F,); the value is (N, H', W', F).
     """
     xp, (n, height, width, _) = array_module(x), x.shape
-    rows, columns = geometry.output(height, width)
     padded, (ph, pw) = bordered(x, geometry), geometry.padding
     ins, outs = w.shape[1], len(w) // geometry.groups  # channels and filters of a group
     taps = []  # what each sees of the images, filters to which it adds, and its weights
-    for i, j in np.ndindex(geometry.kernel):
+    for place, (i, j) in zip(geometry.places(height, width), np.ndindex(geometry.kernel), strict=True):
         for k in range(geometry.groups):
             channels, filters = slice(k * ins, (k + 1) * ins), slice(k * outs, (k + 1) * outs)
-            pixels = slice(None), *geometry.tap(i, j, rows, columns), channels
-            taps.append((pixels, filters, (filters, slice(None), i, j)))
+            taps.append(((*place, channels), filters, (filters, slice(None), i, j)))
 
-    y = xp.zeros((n, rows, columns, len(w)), xp.result_type(x, w))
+    y = xp.zeros((n, *geometry.output(height, width), len(w)), xp.result_type(x, w))
     for pixels, filters, tap in taps:
         y[..., filters] += padded[pixels] @ w[tap].T
 
@@ -116,18 +104,119 @@ def direct(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) ->
     return (y if bias is None else y + bias), (to_images, to_kernel)
 
 
-exact: ContextVar[bool] = ContextVar("minigrad.exact_convolutions", default=False)
+@op
+def conv_transpose2d(
+    x: Array,
+    weight: Array,
+    bias: Array | None = None,
+    *,
+    stride: Pair = 1,
+    padding: Pair = 0,
+    output_padding: Pair = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
+    algorithm: str = "auto",
+) -> OpResult:
+    """The image gradient of conv2d with weight (C, F / groups, kh, kw) for the gradient x (N, C, H, W).
 
-
-@contextmanager
-def exact_convolutions(mode: bool = True) -> Iterator[None]:
-    """Inside the ``with``, convolutions of this thread round like plain sums of products.
-
-    "auto" does not take Winograd's algorithms then, whose errors in float32 are up to ten times as large:
-    1e-5 of the largest element instead of 1e-6. With ``mode=False`` it may take them again.
+    The value is (N, F, H', W') with H' = (H - 1) stride - 2 padding + dilation (kh - 1) + output_padding + 1,
+    and W' alike, plus bias (F,), so its own pullbacks are conv2d and conv2d's pullback to the kernel (Zeiler
+    et al. 2010). x is taken in the dtype of weight. ``algorithm`` is one of conv2d's. Raises ValueError where
+    something does not fit.
     """
-    token = exact.set(mode)
-    try:
-        yield
-    finally:
-        exact.reset(token)
+    settings = pair(stride, "stride", 1), pair(padding, "padding", 0), pair(dilation, "dilation", 1)
+    groups = integer(groups, "groups", 1)
+    geometry = geometry_of_shapes("conv_transpose2d", shape_of(x), shape_of(weight), *settings, groups)
+    filters = weight.shape[1] * groups
+    check_bias("conv_transpose2d", weight, bias, filters, f" and groups={groups}")
+    xp, (n, _, height, width) = array_module(x), x.shape
+    sizes = transposed_sizes((height, width), geometry, pair(output_padding, "output_padding", 0))
+    x = in_dtype_of(weight, x)
+    dtype = xp.result_type(x, weight)
+    images = xp.broadcast_to(xp.zeros(1, dtype), (n, *sizes, filters))  # only their shape and dtype matter
+    convolve = algorithm_for(images, weight, geometry, algorithm)
+
+    # Output padding from a stride on is a window of conv2d more than x has: there x is 0.
+    rows, columns = geometry.output(*sizes)
+    pixels = with_border(nhwc(x).astype(dtype, copy=False), (0, 0), (rows - height, columns - width))
+    y = convolve(images[:0], weight, geometry)[1][0](pixels)  # of no images, as their value is not needed
+
+    convolved = once(lambda g: convolve(nhwc(g), weight, geometry))
+    pullbacks = (
+        lambda g: nchw(convolved(g)[0][:, :height, :width].copy()),
+        lambda g: convolved(g)[1][1](pixels),
+    )
+    if bias is None:
+        return nchw(y), pullbacks
+    y = y.astype(xp.result_type(y, bias), copy=False)
+    y += bias
+    return nchw(y), (*pullbacks, lambda g: nhwc(g).reshape(g.size // max(filters, 1), filters))
+
+
+def transposed_sizes(image: Two, geometry: Geometry, output_padding: Two) -> Two:
+    """The rows and columns of the output for an ``image``; raises ValueErrors of ``conv_transpose2d``."""
+    _, stride, padding, dilation, *_ = geometry
+    axes = list(zip(image, stride, padding, dilation, geometry.extent, output_padding, strict=True))
+    if any(more and more >= max(s, d) for _, s, _, d, _, more in axes):
+        raise ValueError(
+            f"output_padding {output_padding} must be smaller than stride {stride} or dilation {dilation}; "
+            "use less of it"
+        )
+    rows, columns = ((n - 1) * s - 2 * p + extent + more for n, s, p, _, extent, more in axes)
+    if min(rows, columns, *image) < 1:
+        raise ValueError(
+            f"conv_transpose2d of images of {image} with a kernel of {geometry.kernel}, stride {stride} and "
+            f"padding {padding} gives images of {(rows, columns)}; use larger images or less padding"
+        )
+    return rows, columns
+
+
+def checked_geometry(
+    x: Array, weight: Array, stride: Pair, padding: Pair | str, dilation: Pair, groups: int
+) -> Geometry:
+    """The windows of ``conv2d``; raises its ValueErrors."""
+    groups = integer(groups, "groups", 1)
+    padding = padding if isinstance(padding, str) else pair(padding, "padding", 0)
+    settings = pair(stride, "stride", 1), padding, pair(dilation, "dilation", 1), groups
+    return geometry_of_shapes("conv2d", shape_of(x), shape_of(weight), *settings)
+
+
+@lru_cache  # a network repeats a few shapes
+def geometry_of_shapes(
+    op: str, x: Shape, weight: Shape, stride: Two, padding: Two | str, dilation: Two, groups: int
+) -> Geometry:
+    """The windows of ``op`` for shapes of x and weight; ``conv_transpose2d`` has windows on its output."""
+    transposed = op == "conv_transpose2d"
+    if len(x) != 4 or len(weight) != 4:
+        axes = "(C, F, kh, kw)" if transposed else "(F, C, kh, kw)"
+        raise ValueError(
+            f"{op} takes x (N, C, H, W) and weight {axes}, got {x} and {weight}; x[:, None] adds the axis of "
+            "one channel, x[None] that of one image"
+        )
+    filters, channels = weight[0], weight[0] if transposed else weight[1] * groups
+    if x[1] != channels or filters % groups:
+        more, both = ("", "") if transposed else (f" and has {filters} filters", "both ")
+        raise ValueError(
+            f"{op} of x {x} with weight {weight} and groups={groups}: x has {x[1]} channels, the weight "
+            f"takes {channels}{more}; make them agree and {both}divisible by groups"
+        )
+    border = (0, 0) if isinstance(padding, str) else padding
+    geometry = Geometry(pair((weight[2], weight[3]), "kernel", 1), stride, border, dilation, groups)
+    if isinstance(padding, str):
+        check_choice("padding", padding, ["same", "valid"])
+    if padding == "same":
+        if stride != (1, 1):
+            raise ValueError(
+                f'padding="same" goes with stride 1, got stride {stride}; pass the padding as a number'
+            )
+        rows, columns = (extent - 1 for extent in geometry.extent)
+        geometry = geometry._replace(padding=(rows // 2, columns // 2), extra=(rows % 2, columns % 2))
+    if not transposed:
+        check_windows_fit((x[2], x[3]), geometry)
+    return geometry
+
+
+def check_bias(op: str, weight: Array, bias: Array | None, n: int, more: str = "") -> None:
+    """Raise ValueError unless the bias, where there is one, has n numbers."""
+    if bias is not None and shape_of(bias) != (n,):
+        raise ValueError(f"{op} with weight {weight.shape}{more} needs bias {(n,)}, got {shape_of(bias)}")

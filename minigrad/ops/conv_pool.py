@@ -1,4 +1,4 @@
-"""Convolution, max pooling and ReLU, three layers that often stand together.
+"""Convolution, max pooling and ReLU, three layers that often follow one another.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..faster import faster
+from ..integer_settings import Pair, pair
 from ..keyword_settings import settings_by_name
 from . import elementwise
 from .conv import conv2d
-from .geometry import Pair, pair
 from .pool import max_pool2d
 
 if TYPE_CHECKING:
@@ -34,10 +34,9 @@ def conv_pool2d(
 ) -> Tensor:
     """``conv2d`` of x (N, C, H, W), then ``max_pool2d`` with kernel ``pool``, then with ``relu`` max(y, 0).
 
-    The value is (N, F, H', W'); a ReLU before the pooling would give the same one. Where there is a faster
-    form, it takes less time and memory than the ops one by one. Values that only the rounding of the bias
-    makes equal are then no tie: the gradient goes to the larger one. Raises ValueError and TypeError as these
-    ops do.
+    The value is (N, F, H', W'); a ReLU before the pooling would not change it. Where there is a faster form,
+    it takes less time and memory than the ops one by one. Values that only the rounding of the bias makes
+    equal are then no tie: the gradient goes to the larger one. Raises ValueError and TypeError as these ops.
     """
     tile, inputs = pair(pool, "pool", 1), (x, weight) if bias is None else (x, weight, bias)
     y = conv2d(*inputs, stride=stride, padding=padding, dilation=dilation, groups=groups)
@@ -47,5 +46,5 @@ def conv_pool2d(
 
 @faster
 def pays(x: Any, weight: Any) -> bool:
-    """Whether a Sequential takes ``conv_pool2d`` for layers that stand together: where it is faster."""
+    """Whether a Sequential takes ``conv_pool2d`` for its layers: where it is faster."""
     return False

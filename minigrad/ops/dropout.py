@@ -27,10 +27,9 @@ def dropout(x: Array, *, p: float, rng: np.random.Generator | Mask) -> OpResult:
     check_probability(p)
     if rng is None or isinstance(rng, numbers.Number):  # a seed would give the same mask each time
         raise generator_needed("dropout", rng)
-    xp = array_module(x)
-    # In x's memory layout; the draw follows the logical order.
-    mask = xp.empty_like(x, dtype=x.dtype if x.dtype.kind == "f" else float)
     keep = rng.random(x.shape) >= p if isinstance(rng, np.random.Generator) else rng.keep(x.shape, p)
+    xp = array_module(x)
+    mask = xp.empty_like(x, dtype=x.dtype if x.dtype.kind == "f" else float)  # in the memory order of x
     mask[...] = xp.asarray(keep)
     mask *= 1 / (1 - p)
 

@@ -15,8 +15,7 @@ from ..op import op
 from ..pullback import OpResult
 from ..tensor_base import as_array
 from .axes import axis_of
-from .selection import masked
-from .sum_by_row import sum_by_row
+from .selection import masked, sum_by_row
 
 
 @op

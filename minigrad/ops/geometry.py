@@ -1,19 +1,15 @@
-"""Where a window stands on an image. Images are (N, C, H, W) to the reader and (N, H, W, C) in memory.
+"""Windows on images, which are (N, C, H, W) to the reader and (N, H, W, C) in memory.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``conv.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from ..device import Array, array_module
-
-Pair = int | tuple[int, int]
 
 
 class Geometry(NamedTuple):
@@ -38,23 +34,41 @@ class Geometry(NamedTuple):
     @lru_cache(maxsize=1024)  # noqa: B019  (a convolution asks six times, of a network's few sizes)
     def output(self, height: int, width: int) -> tuple[int, int]:
         """Windows per axis: floor((size + 2 padding + extra - extent) / stride) + 1."""
-        (kh, kw), (sh, sw), (ph, pw), (dh, dw), _, (eh, ew) = self
-        rows, columns = height + 2 * ph + eh - dh * (kh - 1) - 1, width + 2 * pw + ew - dw * (kw - 1) - 1
-        return rows // sh + 1, columns // sw + 1
+        axes = zip((height, width), self.padding, self.extra, self.extent, self.stride, strict=True)
+        rows, columns = ((n + 2 * p + more - extent) // step + 1 for n, p, more, extent, step in axes)
+        return rows, columns
 
-    def tap(self, i: int, j: int, rows: int, columns: int) -> tuple[slice, slice]:
-        """What tap (i, j) of the kernel sees of the padded image, for ``rows`` x ``columns`` windows."""
-        _, (sh, sw), _, (dh, dw), *_ = self
-        top, left = i * dh, j * dw
-        return slice(top, top + (rows - 1) * sh + 1, sh), slice(left, left + (columns - 1) * sw + 1, sw)
+    def places(self, height: int, width: int) -> list[tuple[slice, ...]]:
+        """For each tap, in reading order, its place in all windows on padded images (N, H, W, C)."""
+        axes = zip(self.kernel, self.output(height, width), self.stride, self.dilation, strict=True)
+        rows, columns = (
+            [slice(i * apart, i * apart + (count - 1) * step + 1, step) for i in range(kernel)]
+            for kernel, count, step, apart in axes
+        )
+        return [(slice(None), row, column) for row in rows for column in columns]
 
     def backward(self) -> Geometry:
         """The window of the input gradient at stride 1, a convolution of g with the kernel turned round.
 
         Negative padding cuts off: what the outermost windows saw was padding only.
         """
-        (kh, kw), _, (ph, pw), (dh, dw), *_ = self
-        return self._replace(padding=(dh * (kh - 1) - ph, dw * (kw - 1) - pw))
+        (height, width), (ph, pw) = self.extent, self.padding
+        return self._replace(padding=(height - 1 - ph, width - 1 - pw))
+
+
+def taps(x: Array, geometry: Geometry, border: float = 0) -> list[Array]:
+    """For each tap, in reading order, what it sees in all windows on images x: (N, H', W', C) views."""
+    padded = bordered(x, geometry, border)
+    return [padded[place] for place in geometry.places(*x.shape[1:3])]
+
+
+def add_at_taps(images: Array, parts: Iterable[Array], geometry: Geometry) -> Array:
+    """Images plus the part of each tap where it sees them, the transpose of ``taps``; writes into them."""
+    (ph, pw), (_, height, width, _) = geometry.padding, images.shape
+    padded = bordered(images, geometry)
+    for place, part in zip(geometry.places(height, width), parts, strict=True):
+        padded[place] += part
+    return padded[:, ph : ph + height, pw : pw + width]
 
 
 def bordered(x: Array, geometry: Geometry, value: float = 0) -> Array:
@@ -73,26 +87,6 @@ def with_border(x: Array, before: tuple[int, int], after: tuple[int, int], value
         larger.fill(value)
     larger[:, top : top + height, left : left + width] = x
     return larger
-
-
-def pair(value: Pair, name: str, least: int) -> tuple[int, int]:
-    """A setting for rows and columns, given as one number or two."""
-    if type(value) is int and value >= least:
-        return value, value
-    both = value if np.iterable(value) else (value, value)
-    if not are_integers(both, 2, least):
-        raise ValueError(f"{name} must be one or two integers of at least {least}, got {value}")
-    rows, columns = both
-    return int(rows), int(columns)
-
-
-def are_integers(values: Any, count: int, least: float) -> bool:
-    """Whether ``values`` are ``count`` integers, NumPy's among them, of at least ``least``."""
-    return (
-        isinstance(values, (tuple, Sequence, np.ndarray))
-        and len(values) == count
-        and all([isinstance(v, (int, np.integer)) and v >= least for v in values])
-    )
 
 
 def check_windows_fit(size: tuple[int, int], geometry: Geometry) -> None:

@@ -11,10 +11,12 @@ from ..device import Array, array_module
 from ..dtypes import floating
 from ..faster import faster
 from ..half import half_in_single
+from ..integer_settings import are_integers
+from ..memory_order import channels_last
 from ..op import op
 from ..pullback import OpResult, Pullback, shape_of
 from ..tape import once
-from .geometry import are_integers
+from .layer_norm import mean_over, standardized
 
 Normalized = tuple[Array, tuple[Pullback, Pullback, Pullback]]
 
@@ -66,40 +68,24 @@ def instance_norm(
 
 
 def by_groups(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> Normalized:
-    """The op on samples as pixels (N, P, C), as which images lie in memory."""
-    xp, shape, ndim = array_module(x), x.shape, x.ndim
-
-    def pixels(a: Array) -> Array:
-        a = xp.ascontiguousarray(a.transpose(0, *range(2, ndim), 1))
-        return a.reshape(shape[0], math.prod(shape[2:]), shape[1])
-
-    def images(a: Array) -> Array:
-        return a.reshape(shape[0], *shape[2:], shape[1]).transpose(0, ndim - 1, *range(1, ndim - 1))
-
-    x = pixels(floating(x, weight))
-    y, (to_x, to_weight, to_bias) = by_pixels(x, weight, bias, groups, eps)
-    g_pixels = once(pixels)  # one array for all, so that they share their sums
-    to_parameters = (lambda g: to_weight(g_pixels(g))), (lambda g: to_bias(g_pixels(g)))
-    return images(y), (lambda g: images(to_x(g_pixels(g))), *to_parameters)
+    """The op on samples as pixels, (N, P, C)."""
+    pixels, images = channels_last(x, len(x), math.prod(x.shape[2:]))
+    y, (to_x, to_weight, to_bias) = by_pixels(pixels(floating(x, weight)), weight, bias, groups, eps)
+    rows = once(pixels)  # one array for all pullbacks, so that they share their sums
+    to_parameters = (lambda g: to_weight(rows(g))), (lambda g: to_bias(rows(g)))
+    return images(y), (lambda g: images(to_x(rows(g))), *to_parameters)
 
 
 @faster
 def by_pixels(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> Normalized:
     """The op on samples (N, P, C): over all pixels of each group of channels."""
-    xp, (samples, n_pixels, channels) = array_module(x), x.shape
-    size = channels // groups
-
-    def mean(a: Array) -> Array:
-        """That of each group, for each of its channels: (N, 1, C)."""
-        sums = a.reshape(samples, n_pixels, groups, size).sum(axis=(1, 3))
-        return xp.repeat(sums / max(n_pixels * size, 1), size, axis=1)[:, None]
-
-    centred = x - mean(x)
-    scale = 1 / xp.sqrt(mean(centred * centred) + eps)
-    normal = centred * scale
-
-    def to_x(g: Array) -> Array:
-        d = g * weight
-        return (d - mean(d) - normal * mean(d * normal)) * scale
-
-    return normal * weight + bias, (to_x, lambda g: (g * normal).sum((0, 1)), lambda g: g.sum((0, 1)))
+    shape, (samples, n_pixels, channels) = x.shape, x.shape
+    by_group = samples, n_pixels, groups, channels // groups
+    mean = mean_over((1, 3), n_pixels * channels // groups)
+    normal, to_x = standardized(x.reshape(by_group), mean, eps)
+    normal = normal.reshape(shape)
+    return normal * weight + bias, (
+        lambda g: to_x((g * weight).reshape(by_group)).reshape(shape),
+        lambda g: (g * normal).sum((0, 1)),
+        lambda g: g.sum((0, 1)),
+    )

@@ -1,39 +1,89 @@
-"""Normalisation of each sample over its features.
+"""Normalisation of each sample over its last axes.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+
+import numpy as np
+
 from ..device import Array, array_module
 from ..dtypes import floating
 from ..faster import faster
 from ..half import half_in_single
 from ..op import op
-from ..pullback import OpResult
-from .trailing_axes import over_trailing_axes
+from ..pullback import OpResult, Pullback, shape_of
+
+Mean = Callable[[Array], Array]
 
 
 @op
-@over_trailing_axes
 @half_in_single
 @faster
 def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> OpResult:
     """Each sample's last axes with mean 0 and variance 1, times weight, plus bias (Ba et al. 2016).
 
-    The shape of ``weight`` says which last axes of x are normalized. Raises ValueError where it is another.
+    The shape of ``weight`` determines which trailing axes of x are normalized; ValueError where it differs.
     """
-    x, xp = floating(x, weight), array_module(x)
+    check_last_axes("layer_norm", x, weight, bias)
+    x = floating(x, weight)
+    normal, to_x = standardized(x, mean_over(range(-weight.ndim, 0), weight.size), eps)
+    return normal * weight + bias, (lambda g: to_x(g * weight), lambda g: g * normal, lambda g: g)
 
-    def mean(a: Array) -> Array:
-        return a.sum(axis=-1, keepdims=True) / max(a.shape[-1], 1)
 
-    centred = x - mean(x)
-    scale = 1 / xp.sqrt(mean(centred * centred) + eps)
-    normal = centred * scale
+@op
+def rms_norm(x: Array, weight: Array, *, eps: float | None = None) -> OpResult:
+    """x / sqrt(mean of x * x + eps) * weight, the mean over the axes of weight, which are x's last ones.
+
+    No mean is subtracted (Zhang and Sennrich 2019). ``eps`` is by default that of x's dtype, as in PyTorch.
+    """
+    check_last_axes("rms_norm", x, weight)
+    x = floating(x, weight)
+    return rms_norm_in_single(x, weight, eps=np.finfo(x.dtype).eps if eps is None else eps)
+
+
+@half_in_single
+def rms_norm_in_single(x: Array, weight: Array, *, eps: float) -> OpResult:
+    mean = mean_over(range(-weight.ndim, 0), weight.size)
+    normal, to_x = standardized(x, mean, float(eps), centred=False)
+    return normal * weight, (lambda g: to_x(g * weight), lambda g: g * normal)
+
+
+def standardized(x: Array, mean: Mean, eps: float, *, centred: bool = True) -> tuple[Array, Pullback]:
+    """(x - mean) / sqrt(variance + eps), and its pullback, which writes into what it gets.
+
+    Not ``centred`` it is x / sqrt(mean of x * x + eps).
+    """
+    x = x - mean(x) if centred else x
+    scale = 1 / array_module(x).sqrt(mean(x * x) + eps)
+    normal = x * scale
 
     def to_x(g: Array) -> Array:
-        d = g * weight
-        return (d - mean(d) - normal * mean(d * normal)) * scale
+        g -= normal * mean(g * normal)
+        g *= scale
+        if centred:
+            g -= mean(g)
+        return g
 
-    return normal * weight + bias, (to_x, lambda g: g * normal, lambda g: g)
+    return normal, to_x
+
+
+@lru_cache  # a network repeats a few shapes
+def mean_over(axes: Iterable[int], count: int) -> Mean:
+    """The mean over ``axes``, which are kept as 1, of ``count`` elements."""
+    axes, divisor = tuple(axes), max(count, 1)
+    return lambda x: x.sum(axis=axes, keepdims=True) / divisor
+
+
+def check_last_axes(op: str, x: Array, *parameters: Array) -> None:
+    """Raise ValueError unless all parameters have the shape of x's last axes."""
+    shape, *shapes = map(shape_of, (x, *parameters))
+    n = len(shapes[0])
+    if not n or shapes != [shape[-n:]] * len(shapes):
+        raise ValueError(
+            f"{op} of x {shape} needs parameters that all have the shape of its last axes, such as "
+            f"{shape[-max(n, 1) :] or '(features,)'}, got {', '.join(map(str, shapes))}"
+        )

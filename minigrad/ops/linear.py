@@ -6,16 +6,16 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
 from ..device import Array, array_module, on_gpu
 from ..dtypes import in_dtype_of
+from ..faster import faster
 from ..op import op
 from ..product import product
-from ..pullback import OpResult, shape_of
-from .sum_by_row import sum_by_row
+from ..pullback import OpResult, Pullback, shape_of
+from .selection import sum_by_row
 
 
 @op
@@ -48,30 +48,6 @@ def matmul(x: Array, y: Array) -> OpResult:
     return product(x, y), (to_x, to_y)
 
 
-class WeightPullback:
-    """dw = g.T x for x (N, in), which sums over several micro-batches as one product of stacked arrays."""
-
-    __slots__ = ("x",)
-
-    def __init__(self, x: Array):
-        self.x = x
-
-    def __call__(self, g: Array) -> Array:
-        return product(as_rows(g).T, self.x)
-
-    def into(self, g: Array, buffer: Array) -> bool:
-        """Write the same into ``buffer``, unless it is an array of another kind; whether it did."""
-        if type(g) is not type(buffer) or not g.dtype == self.x.dtype == buffer.dtype:
-            return False
-        product(as_rows(g).T, self.x, out=buffer)
-        return True
-
-    @staticmethod
-    def sum(pullbacks: Sequence[WeightPullback], gs: Sequence[Array]) -> Array:
-        xp = array_module(gs[0])
-        return xp.concatenate(list(map(as_rows, gs))).T @ xp.concatenate([p.x for p in pullbacks])
-
-
 @op
 def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
     """x w.T + b for x (..., in), weight (out, in) and bias (out,), as one product of all rows of x.
@@ -83,24 +59,31 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
     first, second = shape_of(x), shape_of(weight)
     if not first or len(second) != 2 or first[-1] != second[1]:
         raise ValueError(
-            f"linear takes x (..., in) and weight (out, in), got x {first} and weight {second}; "
-            f"flatten or resize x to {second[-1] if second else 1} features, or change the weight's last axis"
+            f"linear takes x (..., in) and weight (out, in), got x {first} and weight {second}; flatten or "
+            f"resize x to {second[-1] if second else 1} features, or change the weight's last axis"
         )
     if bias is not None and shape_of(bias) != second[:1]:
         raise ValueError(f"linear with weight {second} needs bias {second[:1]}, got {shape_of(bias)}")
     if x.dtype != weight.dtype:
         x = in_dtype_of(weight, x)
-    to_weight = WeightPullback(as_rows(x))
+    rows = as_rows(x)
+    to_weight = weight_pullback(rows)
     if len(first) == 2:
         y, to_x = product(weight, x.T).T, lambda g: product(weight.T, g.T).T
     else:
-        y = product(to_weight.x, weight.T).reshape(*first[:-1], second[0])
+        y = product(rows, weight.T).reshape(*first[:-1], second[0])
         to_x = lambda g: product(as_rows(g), weight).reshape(first)  # noqa: E731
     if bias is None:
         return y, (to_x, to_weight)
     y = y.astype(array_module(y).result_type(y, bias), copy=False)
     y += bias
     return y, (to_x, to_weight, lambda g: g)
+
+
+@faster
+def weight_pullback(x: Array) -> Pullback:
+    """dw = g.T x for x (N, in)."""
+    return lambda g: product(as_rows(g).T, x)
 
 
 def as_rows(x: Array) -> Array:
@@ -115,7 +98,8 @@ def embedding(weight: Array, indices: Array) -> OpResult:
     Raises TypeError for indices that are not integers, ValueError for one out of range; of an index out of
     range that lies on a GPU, where the host would have to wait for it, the row is NaN.
     """
-    xp, indices = array_module(weight), indices if on_gpu(indices) else np.asarray(indices)
+    xp, gpu = array_module(weight), on_gpu(indices)
+    indices = indices if gpu else np.asarray(indices)
     if len(shape_of(weight)) != 2:
         raise ValueError(f"embedding takes a table (rows, width), got {shape_of(weight)}; reshape it")
     rows, width = weight.shape
@@ -123,16 +107,13 @@ def embedding(weight: Array, indices: Array) -> OpResult:
         raise TypeError(
             f"embedding needs integer indices, got {indices.dtype}; convert them with .astype(int)"
         )
-    if not on_gpu(indices) and indices.size and not (indices.min() >= 0 and indices.max() < rows):
+    if not gpu and indices.size and not (indices.min() >= 0 and indices.max() < rows):
         raise ValueError(
             f"embedding indices run from {int(indices.min())} to {int(indices.max())}, "
             f"the table has rows 0 to {rows - 1}; enlarge the table or correct the indices"
         )
-    in_range = (indices >= 0) & (indices < rows) if on_gpu(indices) else None
     indices = xp.asarray(indices)
-
-    def to_weight(g: Array) -> Array:
-        return sum_by_row(g.reshape(-1, width), indices.reshape(-1), rows)
-
     value = xp.take(weight, indices, axis=0)  # twice as fast as weight[indices]
-    return value if in_range is None else xp.where(in_range[..., None], value, xp.nan), (to_weight, None)
+    if gpu:
+        value = xp.where(((indices >= 0) & (indices < rows))[..., None], value, xp.nan)
+    return value, (lambda g: sum_by_row(g.reshape(-1, width), indices.reshape(-1), rows), None)

@@ -6,7 +6,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import reduce
 
 import numpy as np
@@ -15,12 +15,37 @@ from ..device import Array, array_module
 from ..dtypes import floating
 from ..faster import faster
 from ..half import half_in_single
+from ..integer_settings import Pair, pair
 from ..memory_order import nchw, nhwc
 from ..op import OpResult, op
-from .geometry import Geometry, Pair
-from .taps import add_at_taps, pool_geometry, taps
+from .geometry import Geometry, add_at_taps, check_windows_fit, taps
 
 Pooled = tuple[Array, Callable[[Array], Array]]  # (N, H, W, C) images, and the pullback to what was pooled
+
+
+def pool_geometry(
+    x: Array, kernel: Pair, stride: Pair | None, padding: Pair, dilation: Pair = 1, ceil_mode: bool = False
+) -> Geometry:
+    """The windows on images x (N, C, H, W) that the settings of a pool describe; raises ValueError."""
+    if x.ndim != 4:
+        raise ValueError(f"pooling takes images (N, C, H, W), got shape {x.shape}")
+    sizes, border = pair(kernel, "kernel", 1), pair(padding, "padding", 0)
+    steps = sizes if stride is None else pair(stride, "stride", 1)
+    geometry = Geometry(sizes, steps, border, pair(dilation, "dilation", 1))
+    extra = []
+    if ceil_mode or any(border):
+        for n, extent, step, p in zip(x.shape[2:], geometry.extent, steps, border, strict=True):
+            if 2 * p > extent:
+                raise ValueError(
+                    f"padding {border} is more than half of the window {geometry.extent}; use less padding"
+                )
+            if ceil_mode:
+                last = min(-(-(n + 2 * p - extent) // step), (n + p - 1) // step)  # window that begins before
+                extra.append(max(last * step + extent - n - 2 * p, 0))
+    if ceil_mode:
+        geometry = geometry._replace(extra=(extra[0], extra[1]))
+    check_windows_fit(x.shape[2:], geometry)
+    return geometry
 
 
 @op
@@ -35,7 +60,7 @@ def max_pool2d(
 ) -> OpResult:
     """The largest element of each window; NaN counts as largest. ``stride`` defaults to ``kernel``.
 
-    With ``ceil_mode`` a last window may stand out of the images. The gradient goes to the first largest in
+    With ``ceil_mode`` a last window may reach out of the images. The gradient goes to the first largest in
     reading order, or to the last NaN, as in PyTorch.
     """
     geometry = pool_geometry(x, kernel, stride, padding, dilation, ceil_mode)
@@ -45,13 +70,19 @@ def max_pool2d(
 
 @faster
 def max_of_windows(x: Array, geometry: Geometry) -> Pooled:
-    """The largest element of each window on images x (N, H, W, C)."""
+    """The largest element of each window on images x (N, H, W, C).
+
+    The gradient goes to the first tap that sees it on a pixel, not on the border, or the last that sees NaN.
+    """
     xp, shape, values = array_module(x), x.shape, taps(x, geometry, border=lowest(x))
     y = reduce(xp.maximum, values)
 
     def to_x(g: Array) -> Array:
-        pixels = taps(xp.ones((1, *shape[1:3], 1), bool), geometry, border=False)
-        shares = shares_of_largest(g, y, values, pixels)
+        pixels, winner = taps(xp.ones((1, *shape[1:3], 1), bool), geometry, border=False), -1
+        for i, (value, is_pixel) in enumerate(zip(values, pixels, strict=True)):
+            first = (value == y) & is_pixel & (winner == -1)
+            winner = xp.where(first | xp.isnan(value), i, winner)
+        shares = (xp.where(winner == i, g, 0) for i in range(len(values)))
         return add_at_taps(xp.zeros(shape, g.dtype), shares, geometry)
 
     return y, to_x
@@ -62,20 +93,6 @@ def lowest(x: Array) -> float:
     if x.dtype.kind == "b":
         return False
     return -math.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
-
-
-def shares_of_largest(
-    g: Array, y: Array, values: Sequence[Array], pixels: Sequence[Array | bool]
-) -> Iterator[Array]:
-    """For each tap, its share of the gradient g of y, which is the largest of the taps' ``values``.
-
-    The first tap that sees y on a pixel, not on the border, gets all of g, or the last tap that sees NaN.
-    """
-    xp, winner = array_module(g), -1
-    for i, (value, is_pixel) in enumerate(zip(values, pixels, strict=True)):
-        first = (value == y) & is_pixel & (winner == -1)
-        winner = xp.where(first | xp.isnan(value), i, winner)
-    return (xp.where(winner == i, g, 0) for i in range(len(values)))
 
 
 @op
@@ -92,7 +109,7 @@ def avg_pool2d(
     """The mean of each window. ``stride`` defaults to ``kernel``.
 
     Padding counts as zeros, or, without ``count_include_pad``, not at all. With ``ceil_mode`` a last window
-    may stand out of the images and their padding; what is there does not count.
+    may reach out of the images and their padding; what is there does not count.
     """
     geometry = pool_geometry(x, kernel, stride, padding, ceil_mode=ceil_mode)
     y, to_x = mean_of_windows(nhwc(floating(x)), geometry, count_include_pad)

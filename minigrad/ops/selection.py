@@ -1,4 +1,4 @@
-"""What a condition lets through, and what it makes 0: steps of ops and of their gradients.
+"""Elements that a condition lets through, and rows that are chosen: steps of ops and of their gradients.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``elementwise.py``.
 """
@@ -31,3 +31,12 @@ def where_positive(g: Array, y: Array) -> Array:
 def winners(g: Array, x: Array, y: Array) -> Array:
     """g where x > y or one of them is NaN, half of it where they are equal, else 0."""
     return masked(g, ~(x <= y)) + masked(g / 2, x == y)
+
+
+@faster
+def sum_by_row(g: Array, rows: Array, count: int) -> Array:
+    """``count`` rows: row i is the sum of g[n] over all n where rows[n], from 0 to count - 1, is i."""
+    xp = array_module(g)
+    d = xp.zeros((count, *g.shape[1:]), g.dtype)
+    xp.add.at(d, rows, g)
+    return d

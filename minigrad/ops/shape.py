@@ -13,6 +13,7 @@ import numpy as np
 
 from ..device import Array, array_module
 from ..faster import faster
+from ..integer_settings import are_integers
 from ..keyword_settings import settings_by_name
 from ..lookup import check_choice
 from ..memory_order import is_channels_last, nchw, nhwc
@@ -20,9 +21,8 @@ from ..op import op
 from ..pullback import OpResult, Pullback, shape_of
 from ..tensor_base import TensorBase, as_tensor
 from .axes import Axis, axes_of, axis_of
-from .geometry import are_integers
 from .linear import as_rows
-from .sum_by_row import sum_by_row
+from .selection import sum_by_row
 
 if TYPE_CHECKING:
     from ..tensor import Tensor

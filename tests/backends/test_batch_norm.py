@@ -169,7 +169,7 @@ class RunsOnTheBiasedVariance(nn.BatchNorm):
 
 
 EXCHANGE = "        if gather is not None:\n            total, along = xp.sum("
-SUMS = "        return total, scale * along\n"
+SUMS = "        return total, scale * along, d\n"
 BUGS = {
     "this rank's count": broken(("n, mean, squares = merged(", "_, mean, squares = merged(")),
     "the mean of means": broken(("(counts * means).sum(axis=0) / max(n, 1)", "means.mean(axis=0)")),
@@ -180,8 +180,8 @@ BUGS = {
     ),
     "sums of g not exchanged": broken((EXCHANGE, "        if False:\n            total, along = xp.sum(")),
     "sums of g exchanged for the weights too": broken(
-        (SUMS, "        return tuple(xp.sum(xp.stack((gather or (lambda a: [a]))("
-         "xp.stack([total, scale * along]))), axis=0))\n"),
+        (SUMS, "        return (*xp.sum(xp.stack((gather or (lambda a: [a]))("
+         "xp.stack([total, scale * along]))), axis=0), d)\n"),
         (EXCHANGE, "        if False:\n            total, along = xp.sum("),
     ),
     "running variance by this rank's count": broken(

@@ -7,7 +7,7 @@ import numpy as np
 
 from minigrad import ops, product, testing
 from minigrad.ops.scan import running_sums
-from minigrad.ops.sum_by_row import sum_by_row
+from minigrad.ops.selection import sum_by_row
 from minigrad.sums import axis_sums
 from tests.bugs.bug import Bug
 from tests.minigrad.ops.extremes import (

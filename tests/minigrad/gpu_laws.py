@@ -24,7 +24,6 @@ from minigrad.models import Net
 from minigrad.op import op
 from minigrad.ops.geometry import Geometry
 from minigrad.ops.pool import max_of_windows
-from minigrad.ops.taps import places
 from minigrad.optim import Optimizer
 from minigrad.pullback import OpResult
 from minigrad.work import Work, forward_backward_pass
@@ -184,7 +183,7 @@ def clipping(make: Callable[..., Optimizer], **settings: Any) -> Callable[[Any],
 
 def pooling_is_the_readable_one(pool: Callable[..., Any], x: np.ndarray, geometry: Geometry) -> None:
     """The kernel finds the values and gradients of the readable form, bit by bit, also of NaN."""
-    y, to_x = pool(to_device(x, "cupy"), places(x.shape, geometry))
+    y, to_x = pool(to_device(x, "cupy"), geometry.places(*x.shape[1:3]))
     expected, expected_to_x = max_of_windows.readable(x, geometry)
     np.testing.assert_array_equal(to_host(y), expected, err_msg="the largest elements")
     g = np.arange(1.0, y.size + 1).reshape(y.shape).astype(x.dtype)

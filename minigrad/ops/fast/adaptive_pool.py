@@ -16,9 +16,9 @@ from ...dtypes import floating
 from ...faster import form_of
 from ...memory_order import nchw, nhwc
 from ...pullback import OpResult
-from ..adaptive_pool import Sizes, adaptive_avg_pool2d, adaptive_max_pool2d, rows_and_columns, spans
 from ..geometry import Geometry
 from ..pool import max_of_windows, mean_of_windows
+from ..resize import Sizes, adaptive_avg_pool2d, adaptive_max_pool2d, rows_and_columns, spans
 from .window_loops import max_by_loops, means_by_loops
 
 

@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ...device import Array, array_module, on_gpu
+from ...exact_convolutions import exact
 from ...faster import form_of
 from ...lookup import check_choice
-from ..conv import Algorithm, Convolved, algorithm_for, direct, exact
+from ..conv import Algorithm, Convolved, algorithm_for, direct
 from ..geometry import Geometry, with_border
 from . import depthwise, im2col, kernel_rows, winograd, winograd_rows
 from .dilation import by_remainders

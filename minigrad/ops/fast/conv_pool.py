@@ -18,6 +18,7 @@ import numpy as np
 
 from ...device import Array
 from ...faster import form_of
+from ...integer_settings import Pair, pair
 from ...memory_order import nchw, nhwc
 from ...op import op
 from ...pullback import OpResult, shape_of
@@ -25,7 +26,7 @@ from ...sums import axis_sums
 from ...tape import once
 from ...tensor import Tensor
 from ..conv_pool import conv_pool2d, pays
-from ..geometry import Geometry, Pair, pair
+from ..geometry import Geometry
 from ..selection import masked, positive_part
 from . import im2col, kernel_rows, winograd, winograd_rows
 from .conv import fastest

@@ -30,8 +30,8 @@ def by_taps(x: Array, w: Array, geometry: Geometry) -> Convolved:
     """x (N, H, W, C) and w (C, 1, kh, kw); the value is (N, H', W', C)."""
     xp, (_, height, width, channels) = array_module(x), x.shape
     padded, (ph, pw), (kh, kw) = padded_images(x, geometry.padding), geometry.padding, geometry.kernel
-    output = geometry.output(height, width)
-    taps = [(w[:, 0, i, j], (slice(None), *geometry.tap(i, j, *output))) for i, j in np.ndindex(kh, kw)]
+    output, weights = geometry.output(height, width), (w[:, 0, i, j] for i, j in np.ndindex(kh, kw))
+    taps = list(zip(weights, geometry.places(height, width), strict=True))
 
     def to_image(g: Array) -> Array:
         d = xp.zeros((len(g), *padded.shape[1:]), g.dtype)

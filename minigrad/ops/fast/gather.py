@@ -15,7 +15,7 @@ from ...faster import form_of
 from ...pullback import OpResult
 from ..axes import axis_of
 from ..gather import checked, extremum_by_row, gather, of_the_last, scatter_add
-from ..sum_by_row import sum_by_row
+from ..selection import sum_by_row
 
 
 @form_of(gather)

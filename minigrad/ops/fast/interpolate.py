@@ -12,7 +12,7 @@ import numpy as np
 from ... import loops
 from ...device import Array
 from ...faster import form_of
-from ..interpolate import Axis, Pooled, by_axes
+from ..resize import Axis, Pooled, by_axes
 from .window_loops import means_by_loops
 
 

@@ -13,34 +13,36 @@ from ...dtypes import floating
 from ...faster import form_of
 from ...pullback import OpResult
 from ...tape import once
-from ..layer_norm import layer_norm
+from ..layer_norm import check_last_axes, layer_norm
 
 
 @form_of(layer_norm)
 def by_loops(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, *, eps: float = 1e-5) -> OpResult:
     """A row at a time, which stays in the cache."""
+    check_last_axes("layer_norm", x, weight, bias)
     x = floating(x, weight)
     if not loops.can_take(x, weight, bias):
         return NotImplemented
-    features = x.shape[-1]
+    features, own = weight.size, weight.shape
 
     def rows(a: np.ndarray) -> np.ndarray:
         return np.ascontiguousarray(a).reshape(a.size // max(features, 1), features)
 
     x, shape = rows(x), x.shape
     y, (mean, scale) = np.empty_like(x), np.empty((2, len(x)), x.dtype)
-    normalize(x, np.ascontiguousarray(weight), np.ascontiguousarray(bias), eps, y, mean, scale)
+    weight = weight.ravel()
+    normalize(x, weight, bias.ravel(), eps, y, mean, scale)
 
     def to_x(g: np.ndarray) -> np.ndarray:
         d = np.empty_like(x)
-        write_gradient(rows(g), x, mean, scale, np.ascontiguousarray(weight), d)
+        write_gradient(rows(g), x, mean, scale, weight, d)
         return d.reshape(shape)
 
     @once
     def to_parameters(g: np.ndarray) -> np.ndarray:
         sums = np.zeros((2, features))
         add_to_sums(rows(g), x, mean, scale, *sums)
-        return sums.astype(x.dtype)
+        return sums.astype(x.dtype).reshape(2, *own)
 
     to_weight, to_bias = lambda g: to_parameters(g)[0].copy(), lambda g: to_parameters(g)[1].copy()
     return y.reshape(shape), (to_x, to_weight, to_bias)

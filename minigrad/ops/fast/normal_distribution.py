@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...loops import ScalarFunction
-from ..normal_distribution import DOUBLE, SINGLE
+from ...normal_distribution import DOUBLE, SINGLE
 from .exponential import exp, is_single
 
 

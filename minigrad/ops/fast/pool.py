@@ -13,9 +13,8 @@ import numpy as np
 from ... import loops
 from ...device import Array, array_module, on_gpu
 from ...faster import form_of
-from ..geometry import Geometry, bordered
+from ..geometry import Geometry, bordered, taps
 from ..pool import Pooled, lowest, max_of_windows, mean_of_windows
-from ..taps import places, taps
 from .pool_kernels import MOST_PLACES, max_of_places
 from .window_loops import max_by_loops, means_by_loops
 
@@ -40,7 +39,7 @@ def max_on_gpu(x: Array, geometry: Geometry) -> Pooled:
         first = xp.stack(pixels).argmax(axis=0).astype(np.uint8)
     apart = all(s >= e for s, e in zip(geometry.stride, geometry.extent, strict=True))
     padded = bordered(x, geometry, lowest(x))
-    y, to_padded = max_of_places(padded, places(x.shape, geometry), apart, first)
+    y, to_padded = max_of_places(padded, geometry.places(height, width), apart, first)
     return y, lambda g: to_padded(g)[:, ph : ph + height, pw : pw + width]
 
 

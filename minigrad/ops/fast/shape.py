@@ -14,8 +14,8 @@ import numpy as np
 from ...device import Array, array_module
 from ...faster import form_of
 from ...pullback import OpResult
+from ..selection import sum_by_row
 from ..shape import bordered, chosen, sums_at
-from ..sum_by_row import sum_by_row
 
 
 @form_of(sums_at)

@@ -22,8 +22,7 @@ from minigrad.ops.fast import elementwise
 from minigrad.ops.fast.elementwise import constant_power
 from minigrad.ops.fast.elementwise_loops import of_elements
 from minigrad.ops.fast.softmax import are_rows
-from minigrad.ops.selection import masked, positive_part, where_positive, winners
-from minigrad.ops.sum_by_row import sum_by_row
+from minigrad.ops.selection import masked, positive_part, sum_by_row, where_positive, winners
 from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps
 from tests.minigrad.op_table import TABLE
 from tests.minigrad.ops.fast.fast_form_laws import (

@@ -1,13 +1,13 @@
 """The normal distribution function, which NumPy lacks, as it lacks erf.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``activation.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/activation.py``.
 """
 
 from __future__ import annotations
 
 import math
 
-from ..device import Array, array_module
+from .device import Array, array_module
 
 SINGLE = 3.75, (
     0.750294068, -0.588188342, 0.35293993, -0.151519543, 0.0374904822, 0.00119289046, -0.00416790266,
