@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Strategy(Backend):
-    """A Backend that knows the model it placed, refuses wrong use, and names what its other sides are.
+    """A Backend that knows the model it placed, refuses wrong use, and names its declaration and its state.
 
-    These are its ``traits``, its ``declaration`` for the command line, and the ``state_class`` of what its
-    ranks hold; ``own_state`` names attributes that change from step to step and that nothing else tells.
+    The ``declaration`` is what a command line sees of it. The ``state_class`` is the class of ``state``, what
+    its ranks hold; ``own_state`` names attributes that change from step to step and that nothing else tells.
     Steps are counted, and random masks go by the ``step_number``, so ranks take all steps together, or leave
     them out together. A ``place`` that a strategy writes ends with ``return self.hold(model)``.
     """
