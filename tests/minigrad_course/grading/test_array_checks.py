@@ -13,7 +13,6 @@ from minigrad_course.grading.array_checks import (
     check_private,
     check_unchanged,
     enumeration,
-    plural,
 )
 
 X = np.arange(6.0).reshape(2, 3)
@@ -59,5 +58,4 @@ def test_memory_of_an_input_and_a_changed_input_are_named():
 
 
 def test_words():
-    assert [plural(n, "rank") for n in (1, 2)] == ["1 rank", "2 ranks"]
     assert [enumeration(range(n)) for n in (1, 2, 3)] == ["0", "0 and 1", "0, 1 and 2"]
