@@ -19,7 +19,7 @@ Law = Callable[[], None]
 
 @dataclass(frozen=True)
 class Bug:
-    """In the definition ``where`` the text ``right`` became ``wrong``; ``law`` fails, and ``says`` matches how.
+    """In definition ``where`` the text ``right`` became ``wrong``; ``law`` fails, and ``says`` matches how.
 
     ``where`` is the name of a function, a method, a class or a variable, such as "Bucket.fill", wherever it
     is, and begins with a part of its module's name where several are called so.

@@ -63,9 +63,8 @@ def nodes_in(body: Sequence[ast.stmt], prefix: str) -> Iterator[tuple[str, ast.s
             yield from nodes_in(node.body, f"{prefix}{node.name}.")
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in (name for target in targets for name in ast.walk(target)):
-                if isinstance(target, ast.Name):
-                    yield prefix + target.id, node
+            names = (name for target in targets for name in ast.walk(target))
+            yield from ((prefix + name.id, node) for name in names if isinstance(name, ast.Name))
         elif isinstance(node, ast.If | ast.Try | ast.With):
             for inner in (getattr(node, field, []) for field in ("body", "orelse", "finalbody")):
                 yield from nodes_in(inner, prefix)
