@@ -135,6 +135,8 @@ def imports_of(name: str) -> frozenset[str]:
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = resolve_name("." * node.level + (node.module or ""), package)
+            if base.partition(".")[0] not in PACKAGES:
+                continue
             names = {f"{base}.{alias.name}" for alias in node.names}
             modules |= {name if file_of(name).exists() else base for name in names}
     return frozenset(module for module in modules if module.partition(".")[0] in PACKAGES)
