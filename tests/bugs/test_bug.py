@@ -33,7 +33,10 @@ def test_a_bug_is_caught_with_its_words():
     ("bug", "words"),
     [
         ((WHERE, SHARE, f"{SHARE} * 1", holds, "share"), "is green with the bug 'a bug', although it met it"),
-        (("Grid", "rank", "", holds, "share"), "with the bug 'a bug', as it does not use backends.grid"),
+        (
+            ("Grid", "class Grid", "class Grid ", holds, "share"),
+            "with the bug 'a bug', as it does not use backends.grid",
+        ),
         ((WHERE, SHARE, "return 1.0", holds, "other"), "of two is a share of 1.0; wanted was 'other'"),
         ((WHERE, SHARE, "return 1.0", fails, "red"), "is red without any bug: ValueError: always red"),
         ((WHERE, SHARE, "return (", holds, "share"), "SyntaxError: .* wanted was 'share'"),
