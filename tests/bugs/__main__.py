@@ -1,7 +1,7 @@
 """A table of all seeded bugs: what is wrong, where, which law catches it, what that says, and how fast.
 
     python -m tests.bugs                      all of them, from the project's root
-    python -m tests.bugs pipeline stash       those with "pipeline" or "stash" in their part, name or module
+    python -m tests.bugs pipeline stash       those with "pipeline" or "stash" in their part, name or place
 
 The same as tests: ``pytest tests/bugs/test_seeded_bugs.py``. A bug is a piece of the shipped text, and what
 stands in its place (``bug``); its law is a function without arguments, above it (``in_pipelines`` and the
@@ -45,10 +45,10 @@ def main(words: list[str]) -> int:
                 escaped += 1
                 said, seconds = f"[bold red]not caught:[/] {escape(str(error))}", 0.0
             law = bug.law.__name__.replace("_", " ")
-            table.add_row(bug.name, short(bug.where), law, said, f"{seconds:.2f}")
+            table.add_row(bug.name, bug.where, law, said, f"{seconds:.2f}")
         table.add_section()
     if not count:
-        console.print(f"no bug has {' or '.join(words)} in its part, name or module")
+        console.print(f"no bug has {' or '.join(words)} in its part, name or place")
         return 1
     console.print(table)
     console.print(f"{count - escaped} of {count} bugs caught in {perf_counter() - start:.0f} s")
@@ -59,11 +59,6 @@ def main(words: list[str]) -> int:
 
 def is_selected(words: list[str], part: str, bug: Bug) -> bool:
     return not words or any(word in f"{part} {bug.name} {bug.where}" for word in words)
-
-
-def short(module: str) -> str:
-    """A module's name without its package's."""
-    return module.removeprefix("backends.").removeprefix("minigrad.")
 
 
 def cut(said: str, length: int = 90) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from time import perf_counter
 from typing import NamedTuple
 
-from tests.bugs.world import Changes, World, world_without_bugs
+from tests.bugs.definition import Definition, definition
+from tests.bugs.world import World, world_without_bugs
 
 Law = Callable[[], None]
 """Returns where all is right, and raises where it is not; at the top of one of this folder's modules."""
@@ -18,7 +19,11 @@ Law = Callable[[], None]
 
 @dataclass(frozen=True)
 class Bug:
-    """In module ``where`` the text ``right`` became ``wrong``; ``law`` fails, and ``says`` matches how."""
+    """In definition ``where`` the text ``right`` became ``wrong``; ``law`` fails, and ``says`` matches how.
+
+    ``where`` is the name of a function, a method, a class or a variable, such as "Bucket.fill", wherever it
+    is, and begins with a part of its module's name where several are called so.
+    """
 
     name: str
     where: str
@@ -30,8 +35,8 @@ class Bug:
     """Whether only ``pytest --thorough`` hunts it: its law takes long, and catches another in each run."""
 
     @property
-    def patch(self) -> Mapping[str, Changes]:
-        return {self.where: [(self.right, self.wrong)]}
+    def definition(self) -> Definition:
+        return definition(self.where)
 
 
 class Caught(NamedTuple):
@@ -51,17 +56,18 @@ def hunt(bug: Bug) -> Caught:
     Raises Escaped, with the bug's name, where this is not so; LookupError where the source has moved on.
     """
     green(bug.law)
-    world, start = World(bug.patch), perf_counter()
+    try:
+        where = bug.definition
+        world = World({where.module: [(where, bug.right, bug.wrong)]})
+    except LookupError as error:
+        raise LookupError(f"{bug.name!r}: {error}") from None
+    start = perf_counter()
     try:
         world.again(bug.law)()
-    except LookupError as error:
-        if str(error).startswith(f"{bug.where} holds "):
-            raise LookupError(f"{bug.name!r}: {error}") from None
-        words = words_of(error)
     except Exception as error:
         words = words_of(error)
     else:
-        met = "although it met it" if bug.where in world.modules else f"as it does not use {bug.where}"
+        met = "although it met it" if where.module in world.modules else f"as it does not use {where.module}"
         raise Escaped(f"{bug.law.__name__} is green with the bug {bug.name!r}, {met}")
     seconds = perf_counter() - start
     if not re.search(bug.says, words):

@@ -1,7 +1,8 @@
 """All seeded bugs, one in each line of standard output, as JSON: ``python -m tests.bugs.gallery``.
 
-The site shows them. Each has its number, how many there are, its part, its name, the module, the right and
-the wrong text, the law and its file, and the law's words. The exit status is 1 where a bug is not caught.
+The site shows them. Each has its number, how many there are, its part, its name, the module and the name of
+the definition, the right and the wrong text, the law and its file, and the law's words. The exit status is 1
+where a bug is not caught.
 """
 
 import json
@@ -23,10 +24,12 @@ def main(lines: IO[str], parts: Mapping[str, Iterable[Bug]]) -> None:
     settings.load_profile("quick")  # of the tests' own: a slow machine is no fault of a law
     bugs = [(part, bug) for part, of_part in parts.items() for bug in of_part]
     for number, (part, bug) in enumerate(bugs, 1):
-        facts = {"name": bug.name, "where": bug.where, "right": bug.right, "wrong": bug.wrong}
+        place = bug.definition
+        facts = {"name": bug.name, "where": place.module, "definition": place.name}
+        facts |= {"right": bug.right, "wrong": bug.wrong}
         law = {"law": bug.law.__name__, "file": bug.law.__module__.replace(".", "/") + ".py"}
-        place = {"number": number, "of": len(bugs), "part": part}
-        print(json.dumps({**place, **facts, **law, "words": hunt(bug).words}), file=lines, flush=True)
+        count = {"number": number, "of": len(bugs), "part": part}
+        print(json.dumps({**count, **facts, **law, "words": hunt(bug).words}), file=lines, flush=True)
 
 
 def own_output() -> IO[str]:

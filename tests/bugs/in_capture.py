@@ -1,7 +1,5 @@
 """Bugs of captured steps; they are hunted where ``cupy`` is the double, which records graphs."""
 
-from functools import partial
-
 from minigrad.capture import Captured
 from tests.bugs.bug import Bug
 from tests.minigrad.capture_laws import Case, a_step_is_two_graphs, captured_equals_eager, training_step
@@ -46,7 +44,6 @@ def a_captured_step_is_two_graphs() -> None:
 
 # Bugs
 
-bug_of = partial(Bug, where="minigrad.capture")
 
 BUGS = [
     Bug("the rate is a number in the graph", "CapturedUpdate.apply", "update._replace(coefficients=of_gpu)",

@@ -18,22 +18,22 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-FAST = "minigrad.ops.fast"
-PROJECT = ("minigrad", "backends", "minigrad_course", "tests")
-ROOT = Path(__file__).parents[2]
+from tests.bugs.definition import PACKAGES, Definition, changed
 
-Changes = Sequence[tuple[str, str]]
-"""Pieces of a text, each there exactly once, and what stands in their places."""
+FAST = "minigrad.ops.fast"
+
+Changes = Sequence[tuple[Definition, str, str]]
+"""Definitions of a module, each with a piece of its text, and what stands in its place."""
 
 
 class World:
     """Private copies of the project's modules; those named in ``patches`` with these changes.
 
-    Raises LookupError, when the module is loaded, for a piece of text that is not there exactly once.
+    Raises LookupError for a piece of text that is not in its definition exactly once.
     """
 
     def __init__(self, patches: Mapping[str, Changes] | None = None):
-        self.patches = patches or {}
+        self.texts = {name: changed_text(name, changes) for name, changes in (patches or {}).items()}
         self.modules: dict[str, ModuleType] = {}
         self.builtins = {**vars(builtins), "__import__": self.find}
 
@@ -50,7 +50,7 @@ class World:
         if name in self.modules:  # the package has imported it
             return self.modules[name]
         file, places = location(name)
-        if self.patches and not places and self.patches.keys().isdisjoint(reachable(name)):
+        if self.texts and not places and self.texts.keys().isdisjoint(reachable(name)):
             module = self.modules[name] = world_without_bugs().load(name)
             setattr(package, last, module)
             return module
@@ -62,8 +62,10 @@ class World:
         if package is not None:
             setattr(package, last, module)
         if file is not None:
-            changes = self.patches.get(name, ())
-            exec(compiled(name, file, changes) if changes else code(name, file), module.__dict__)
+            text = self.texts.get(name)
+            exec(
+                code(name, file) if text is None else compile(text, f"{file} (changed)", "exec"), vars(module)
+            )
         return module
 
     def find(
@@ -72,7 +74,7 @@ class World:
         """What an import statement of one of these modules does."""
         absolute = resolve_name("." * level + name, globals["__package__"]) if level else name
         top = absolute.partition(".")[0]
-        if top not in PROJECT:
+        if top not in PACKAGES:
             return builtins.__import__(name, globals, locals, fromlist, level)
         module = self.load(absolute)
         for item in fromlist or ():
@@ -133,37 +135,28 @@ def imports_of(name: str) -> frozenset[str]:
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = resolve_name("." * node.level + (node.module or ""), package)
+            if base.partition(".")[0] not in PACKAGES:
+                continue
             names = {f"{base}.{alias.name}" for alias in node.names}
             modules |= {name if file_of(name).exists() else base for name in names}
-    return frozenset(module for module in modules if module.partition(".")[0] in PROJECT)
+    return frozenset(module for module in modules if module.partition(".")[0] in PACKAGES)
 
 
 def file_of(name: str) -> Path:
     """Where a module of that name would be."""
-    top = ROOT / "lessons" if name.partition(".")[0] == "minigrad_course" else ROOT
-    path = top.joinpath(*name.split("."))
+    path = PACKAGES[name.partition(".")[0]].joinpath(*name.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
 @cache
 def code(name: str, file: str) -> CodeType:
     """A module as it is shipped, compiled once for all worlds."""
-    return compiled(name, file, ())
+    return compile(Path(file).read_text(encoding="utf-8"), file, "exec")
 
 
-def compiled(name: str, file: str, changes: Changes) -> CodeType:
-    """Changed text is of no file, so that Numba keeps no machine code of it."""
-    text = changed(Path(file).read_text(encoding="utf-8"), name, changes)
-    return compile(text, f"{file} (changed)" if changes else file, "exec")
-
-
-def changed(text: str, name: str, changes: Changes) -> str:
-    """The text of module ``name`` with each (right, wrong) piece of it replaced.
-
-    Raises LookupError where a piece is not there exactly once: the source has moved on.
-    """
-    for right, wrong in changes:
-        if text.count(right) != 1:
-            raise LookupError(f"{name} holds {text.count(right)} times {right!r}: move the bug along")
-        text = text.replace(right, wrong)
+def changed_text(name: str, changes: Changes) -> str:
+    """The text of a module after ``changes``. It is of no file, so Numba keeps no machine code of it."""
+    text = file_of(name).read_text(encoding="utf-8")
+    for where, right, wrong in changes:
+        text = changed(text, where, right, wrong)
     return text

@@ -24,7 +24,6 @@ from minigrad.ops.fast.elementwise_loops import of_elements
 from minigrad.ops.fast.softmax import are_rows
 from minigrad.ops.selection import masked, positive_part, sum_by_row, where_positive, winners
 from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps
-from tests.minigrad.ops.op_table import TABLE
 from tests.minigrad.ops.fast.fast_form_laws import (
     adds_in_short_chains,
     are_the_readable_form,
@@ -45,6 +44,7 @@ from tests.minigrad.ops.fast.fast_form_laws import (
     write_log1p,
     write_normal_distribution,
 )
+from tests.minigrad.ops.op_table import TABLE
 
 DTYPES = st.sampled_from([np.float32, np.float64])
 ORDERS = st.sampled_from([c_order, fortran_order, with_gaps, reversed_order])
