@@ -45,7 +45,7 @@ def missing(path):
     return [name for name in paths_in(said_by(path)) or [None] if name is None or not (ROOT / name).exists()]
 
 
-def told(advice, lines):
+def as_lines(advice, lines):
     """One sentence, and a line for each thing to mend: pytest would show the first of them only."""
     return "\n".join([advice, *lines])
 
@@ -100,7 +100,7 @@ def test_an_import_of_a_module_of_tests_is_seen(source):
 
 def test_a_file_of_laws_names_what_it_proves():
     wrong = [f"{path}: {name}" for path in MIRRORING for name in missing(path)]
-    assert not wrong, told('begin the docstring with "Laws of PATH.py: ", of paths that are there', wrong)
+    assert not wrong, as_lines('begin the docstring with "Laws of PATH.py: ", of paths that are there', wrong)
 
 
 def test_every_file_of_code_is_named_by_a_file_of_laws():
@@ -119,7 +119,7 @@ def test_every_file_of_code_is_named_by_a_file_of_laws():
         ]
         wrong = unnamed(code, named)
         advice = f'name these in the docstring "Laws of ..." of the file in {mirror} that proves them'
-        assert not wrong, told(advice, wrong)
+        assert not wrong, as_lines(advice, wrong)
 
 
 @pytest.mark.parametrize("mirror", MIRRORS)
@@ -127,7 +127,7 @@ def test_a_folder_of_tests_is_named_as_a_folder_of_code(mirror):
     folders = {path.parent for path in LAWS if path.is_relative_to(mirror)}
     code = {folder: ROOT / MIRRORS[mirror] / folder.relative_to(mirror) for folder in folders}
     wrong = sorted(str(f) for f in folders if not code[f].is_dir())
-    assert not wrong, told(f"{MIRRORS[mirror]} has no such folder; move these to where their code is", wrong)
+    assert not wrong, as_lines(f"{MIRRORS[mirror]} has no such folder; move these to their code", wrong)
 
 
 def test_the_checks_of_names_see_what_is_wrong():

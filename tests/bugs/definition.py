@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"minigrad": ROOT, "backends": ROOT, "minigrad_course": ROOT / "lessons", "tests": ROOT}
-"""The packages in which definitions are found, each with the folder that it is in."""
+"""The packages in which definitions are matches, each with the folder that it is in."""
 
 
 class Definition(NamedTuple):
@@ -29,25 +29,25 @@ def definition(name: str) -> Definition:
 
     Raises LookupError where there is none, or where there are several.
     """
-    found = definitions_by_name()[name.rpartition(".")[2]]
-    found = [one for one in found if f".{one}".endswith(f".{name}")]
-    if len(found) != 1:
-        which = f": {', '.join(map(str, found))}; write more of the module's name" if found else ""
-        raise LookupError(f"{name} names {len(found)} definitions of the project{which}")
-    return found[0]
+    matches = definitions_by_name()[name.rpartition(".")[2]]
+    matches = [one for one in matches if f".{one}".endswith(f".{name}")]
+    if len(matches) != 1:
+        which = f": {', '.join(map(str, matches))}; write more of the module's name" if matches else ""
+        raise LookupError(f"{name} names {len(matches)} definitions of the project{which}")
+    return matches[0]
 
 
 @cache
 def definitions_by_name() -> Mapping[str, list[Definition]]:
     """All definitions of the project, by the last part of their names."""
-    found: defaultdict[str, list[Definition]] = defaultdict(list)
+    matches: defaultdict[str, list[Definition]] = defaultdict(list)
     for package, folder in PACKAGES.items():
         for file in sorted((folder / package).rglob("*.py")):
             module = ".".join(file.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
             names = {name for name, _ in nodes_of(file.read_text(encoding="utf-8"))}
             for name in sorted(names):
-                found[name.rpartition(".")[2]].append(Definition(module, name))
-    return found
+                matches[name.rpartition(".")[2]].append(Definition(module, name))
+    return matches
 
 
 def nodes_of(text: str) -> Iterator[tuple[str, ast.stmt]]:

@@ -1,4 +1,4 @@
-"""Laws of minigrad/tape.py: gradients of programs, seeds, accumulation, nesting."""
+"""Laws of minigrad/tape.py and tensor_base.py: gradients of programs, seeds, accumulation, nesting."""
 
 import numpy as np
 import pytest

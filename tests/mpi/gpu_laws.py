@@ -51,10 +51,10 @@ EIGHT_RANKS = [
 ]
 
 BUGS = [
-    Bug("MPI sends what is not computed yet", "backends.comm.mpi",
-        "            synchronize()  # MPI does not wait", "            pass  #",
+    Bug("MPI sends what is not computed yet", "MPIComm.post",
+        "        synchronize()  # MPI does not wait", "        pass  #",
         messages_are_those_of_finished_kernels, "are not what the kernels computed"),
-    Bug("memory that MPI writes is uploaded first", "backends.comm.wire",
+    Bug("memory that MPI writes is uploaded first", "room_for",
         'flat = array_module(to_device(np.empty(0), "cupy")).empty(header.size, header.dtype)\n'
         "    synchronize()",
         'flat = to_device(np.empty(header.size, header.dtype), "cupy")\n    pass',

@@ -116,7 +116,8 @@ def bugs(known: Sequence[Mapping[str, Any]], markdown: Markdown) -> str:
                 for line in text.split("\n")
             )
             parts.append(
-                f'<section class="bug"><h3>{escape(bug["name"])}</h3>\n<p>In {bug["definition"]} of {where}</p>\n'
+                f'<section class="bug"><h3>{escape(bug["name"])}</h3>\n'
+                f"<p>In {bug['definition']} of {where}</p>\n"
                 f"{code(change, 'diff')}"
                 f"<details><summary>Which law catches it, and what does it say?</summary><p>"
                 f'{f"""<a href="{page}#{bug["law"]}">{law}</a>""" if page else law}</p>'

@@ -1,5 +1,5 @@
-"""Laws of backends/checkpoint/stop_agreement.py and backends/process/resume_command.py: all ranks stop
-after the same step, save it and name it; a job of which a process died starts again.
+"""Laws of backends/checkpoint/stop_agreement.py and backends/process/stopped.py: all ranks stop after the
+same step, save it and name it; a job of which a process died starts again.
 """
 
 from functools import partial

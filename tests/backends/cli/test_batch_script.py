@@ -1,5 +1,5 @@
-"""Laws of backends/cli/batch_script.py, slurm_command.py and backends/cli/commands/slurm.py: the script of
-``minigrad slurm`` asks for what it was given, and goes on where a job can go on.
+"""Laws of backends/cli/batch_script.py and slurm_command.py: the script of ``minigrad slurm`` asks for what
+it was given, and goes on where a job can go on.
 """
 
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Laws of backends/cli/checkpointing.py, lengths.py and backends/cli/commands/checkpoint.py: ``train
---checkpoint`` and ``--resume`` on threads, ``checkpoint show`` and ``verify``, and wrong use.
+"""Laws of backends/cli/checkpointing.py, lengths.py and checkpoint_command.py: ``train --checkpoint`` and
+``--resume`` on threads, ``checkpoint show`` and ``verify``, and wrong use.
 """
 
 import json

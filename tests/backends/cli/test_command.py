@@ -1,6 +1,5 @@
-"""Laws of backends/cli/main.py, lazy_command.py, doctor.py, training.py, parallel.py,
-backends/cli/commands/doctor.py, prove.py and train.py: what the command line writes, and what it says to a
-mistake. Ranks are threads here.
+"""Laws of backends/cli/main.py, lazy_command.py, doctor.py, training.py, parallel.py, proof.py and train.py:
+what the command line writes, and what it says to a mistake. Ranks are threads here.
 """
 
 import importlib.util

@@ -1,5 +1,5 @@
-"""Laws of backends/entry.py and backends/cli/commands/train.py: what a terminal, a disk or a locale does
-to a command ends in one line, and loses nothing.
+"""Laws of backends/entry.py and backends/cli/train.py: what a terminal, a disk or a locale does to a command
+ends in one line, and loses nothing.
 """
 
 import os

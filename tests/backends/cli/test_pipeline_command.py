@@ -1,5 +1,5 @@
-"""Laws of backends/cli/trace_view.py, parallel.py, backends/cli/commands/trace.py and prove.py: pipelines
-on the command line are trained, proved, traced, and drawn beside their plan. Ranks are threads here.
+"""Laws of backends/cli/trace_view.py, parallel.py and proof.py: pipelines on the command line are trained,
+proved, traced, and drawn beside their plan. Ranks are threads here.
 """
 
 import json

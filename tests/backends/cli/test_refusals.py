@@ -1,6 +1,6 @@
-"""Laws of backends/cli/refusal.py, run_folder.py, parallel.py, backends/cli/commands/run.py,
-minigrad/environment.py and lookup.py: what cannot be is refused in one line before anything is computed; a
-fault of the program is not hidden.
+"""Laws of backends/cli/refusal.py, run_folder.py, parallel.py, run.py, minigrad/environment.py and
+lookup.py: what cannot be is refused in one line before anything is computed; a fault of the program is
+not hidden.
 """
 
 import errno

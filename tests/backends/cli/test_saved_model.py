@@ -1,5 +1,5 @@
-"""Laws of backends/cli/saved_model.py and backends/cli/commands/test.py: a finished training leaves its
-whole model in a file, which ``minigrad test`` evaluates.
+"""Laws of backends/cli/saved_model.py: a finished training leaves its whole model in a file, which
+``minigrad test`` evaluates.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Laws of minigrad/ops/loss.py and regression_loss.py: what losses with settings are, as in PyTorch,
-written out for one row or pixel after the other.
+"""Laws of minigrad/ops/loss.py: what losses with settings are, as in PyTorch, written out for one row or
+pixel after the other.
 """
 
 import math

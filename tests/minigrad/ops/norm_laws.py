@@ -1,5 +1,5 @@
-"""Laws of minigrad/ops/group_norm.py, layer_norm.py, rms_norm.py, batch_norm.py, trailing_axes.py and
-channelwise.py: each normalisation is its definition, sample by sample.
+"""Laws of minigrad/ops/group_norm.py, layer_norm.py and batch_norm.py: each normalisation is its definition,
+sample by sample.
 """
 
 from __future__ import annotations

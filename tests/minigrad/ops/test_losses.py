@@ -1,5 +1,5 @@
-"""Laws of minigrad/ops/loss.py, labels.py, reduction.py, regression_loss.py and minigrad/ops/fast/loss.py:
-losses with settings are those of the book, element by element.
+"""Laws of minigrad/ops/loss.py, cross_entropy.py and minigrad/ops/fast/loss.py: losses with settings are
+those of the book, element by element.
 """
 
 from functools import partial

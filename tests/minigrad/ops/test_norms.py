@@ -1,5 +1,5 @@
-"""Laws of minigrad/ops/group_norm.py, layer_norm.py, rms_norm.py, batch_norm.py, channelwise.py and
-trailing_axes.py: normalisations of samples are their definitions, whatever axes they have.
+"""Laws of minigrad/ops/group_norm.py, layer_norm.py and batch_norm.py: normalisations of samples are their
+definitions, whatever axes they have.
 """
 
 from functools import partial

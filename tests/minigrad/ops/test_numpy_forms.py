@@ -1,6 +1,5 @@
-"""Laws of minigrad/ops/order.py, reduce.py, scatter_reduce.py, gather.py, scan.py and
-minigrad/ops/fast/order.py: ops compute what NumPy computes, also of ties and NaN; order
-says where elements come from.
+"""Laws of minigrad/ops/order.py, reduce.py, gather.py, scan.py and minigrad/ops/fast/order.py: ops compute
+what NumPy computes, also of ties and NaN; order says where elements come from.
 """
 
 from unittest.mock import patch

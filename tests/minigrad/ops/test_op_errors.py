@@ -1,5 +1,6 @@
-"""Laws of minigrad/keyword_settings.py, minigrad/ops/conv_geometry.py, labels.py, mask.py and einsum.py:
-an op that is given what does not fit says in one line what it got, what it needs, and the way out.
+"""Laws of minigrad/keyword_settings.py, minigrad/ops/geometry.py, cross_entropy.py, elementwise.py and
+einsum.py: an op that is given what does not fit says in one line what it got, what it needs, and the way
+out.
 """
 
 import re

@@ -1,7 +1,6 @@
-"""Laws of minigrad/ops/geometry.py, pool.py, pool1d.py, adaptive_pool.py, conv.py, conv1d.py,
-conv_transpose.py, conv_transpose1d.py, interpolate.py, minigrad/ops/fast/adaptive_pool.py and
-interpolate.py: pools, adaptive pools, transposed convolutions, padding "same" and
-interpolation are their definitions.
+"""Laws of minigrad/ops/geometry.py, pool.py, signals.py, resize.py, conv.py, minigrad/integer_settings.py,
+exact_convolutions.py, minigrad/ops/fast/adaptive_pool.py and interpolate.py: pools, adaptive pools,
+transposed convolutions, padding "same" and interpolation are their definitions.
 """
 
 from contextlib import nullcontext

@@ -1,5 +1,5 @@
-"""Laws of minigrad/ops/pool.py, adaptive_pool.py, conv_transpose.py and interpolate.py: each op of windows
-is its definition, pixel by pixel.
+"""Laws of minigrad/ops/pool.py, resize.py and conv.py: each op of windows is its definition, pixel by
+pixel.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Laws of backends/storm/storm.py, picture.py, backends/cli/storm_view.py and
-backends/cli/commands/storm.py: the table of ``minigrad storm``, its picture, its statuses, and
-the report of a storm that fails.
+"""Laws of lessons/minigrad_course/storm/storm.py, picture.py, view.py and command.py: the table of
+``minigrad storm``, its picture, its statuses, and the report of a storm that fails.
 """
 
 import pytest

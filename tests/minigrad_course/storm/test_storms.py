@@ -1,5 +1,5 @@
-"""Laws of backends/storm/storm.py, event.py, host_disk.py, job.py, oracle.py and undisturbed.py: storms of
-many seeds are safe and live, and the same in every run.
+"""Laws of lessons/minigrad_course/storm/storm.py, event.py, host_disk.py, job.py, oracle.py and
+undisturbed.py: storms of many seeds are safe and live, and the same in every run.
 """
 
 import os

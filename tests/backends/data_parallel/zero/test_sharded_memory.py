@@ -1,6 +1,6 @@
-"""Laws of backends/data_parallel/zero/gathered_weights.py, sharded_parameter.py,
-whole_weights.py and gather_on_use.py: every array that the ranks hold is weighed; at the end
-of backward it is each stage's closed form.
+"""Laws of backends/data_parallel/zero/gathered_weights.py, sharded_parameter.py, sharded.py and
+gather_on_use.py: every array that the ranks hold is weighed; at the end of backward it is each stage's
+closed form.
 """
 
 import ctypes

@@ -1,8 +1,8 @@
 """Laws of minigrad/ops/fast/activation.py, activation_loops.py, batch_norm.py, elementwise.py,
-elementwise_loops.py, gather.py, group_norm.py, layer_norm.py, regression_loss.py, scan.py,
-softmax.py, minigrad/ops/normal_distribution.py, selection.py, sum_by_row.py, minigrad/sums.py,
-product.py and minigrad/nn/initial_weights.py: the fast forms of ops are their readable ones, and
-these laws catch what they should.
+elementwise_loops.py, gather.py, group_norm.py, layer_norm.py, loss.py, scan.py, softmax.py,
+cross_entropy.py, einsum.py, linear.py, shape.py, minigrad/normal_distribution.py, sums.py, product.py,
+minigrad/nn/initial_weights.py and minigrad/ops/selection.py: the fast forms of ops are their readable
+ones, and these laws catch what they should.
 """
 
 import math

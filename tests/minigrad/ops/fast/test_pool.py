@@ -1,4 +1,4 @@
-"""Laws of minigrad/ops/fast/pool.py, window_loops.py and minigrad/ops/taps.py: the fast forms of max
+"""Laws of minigrad/ops/fast/pool.py, window_loops.py and minigrad/ops/geometry.py: the fast forms of max
 pooling are the readable one, forward and backward.
 """
 
