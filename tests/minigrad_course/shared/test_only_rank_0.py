@@ -1,5 +1,5 @@
-"""Laws of backends/process/launcher.py: of a script that one process does alone the other ranks end at
-once, having told MPICH's mpiexec.
+"""Laws of lessons/minigrad_course/shared/only_rank_0.py and backends/process/launcher.py: of a script that
+one process does alone the other ranks end at once, having told MPICH's mpiexec.
 """
 
 import select
