@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 import typer
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
