@@ -159,7 +159,7 @@ def load_state(
                 "ranks, strategy and options"
             )
         else:
-            load_optimizer(backend, model, optimizer, arrays, facts["optimizer"])
+            load_optimizer(backend.state, model, optimizer, arrays, facts["optimizer"])
         if history is not None:
             vars(history).update(vars(History(**facts["history"])))
     except (IndexError, KeyError, TypeError) as error:

@@ -120,4 +120,4 @@ def span_of(event: dict[str, Any], ends: Mapping[str, int]) -> Span:
     numbers = [args.get(key) for key in ("peer", "bytes", "tag")]
     if not isinstance(what, str) or any(not isinstance(n, int | None) for n in (rank, *numbers)):
         raise ValueError(f"a span's name is text, its rank, peer, bytes and tag whole numbers, got {event}")
-    return Span(rank, what, args.get("peer"), args.get("bytes", 0), args.get("tag"), *times)
+    return Span(rank, what, args.get("peer"), args.get("bytes") or 0, args.get("tag"), *times)

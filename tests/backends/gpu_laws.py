@@ -17,10 +17,12 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import typer
 from rich.console import Console
 
-from backends.cli import main, training
-from backends.cli.proof import Proof
+from backends.cli import training
+from backends.cli.proof import Proof, prove
+from backends.cli.train import train as train_command
 from backends.cli.training import Training
 from backends.comm import allreduce, broadcast, gather, run_ranks
 from backends.comm.communicator import Wrapper
@@ -140,11 +142,13 @@ def launches() -> Iterator[None]:
 def minigrad(*arguments: str) -> dict[str, Any]:
     """What the command writes with ``--json``, in an empty folder; raises where its status is not 0."""
     with TemporaryDirectory() as folder:
-        here = os.getcwd()
+        here, (name, *words) = os.getcwd(), arguments
+        app = typer.Typer(add_completion=False)
+        app.command()({"train": train_command, "prove": prove}[name])
         os.chdir(folder)
         try:
             with open(os.devnull, "w", encoding="utf-8") as output, redirected(output):
-                main.app([*arguments, "--json", "results.json"], standalone_mode=False)
+                app([*words, "--json", "results.json"], standalone_mode=False)
         except SystemExit as end:
             assert not end.code, f"minigrad {' '.join(arguments)} has status {end.code}"
         finally:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,10 +24,13 @@ from ...op import op
 from ...pullback import OpResult, shape_of
 from ...sums import axis_sums
 from ...tape import once
-from ...tensor import Tensor
+from ...tensor_base import TensorBase
 from ..conv_pool import conv_pool2d, pays
 from ..geometry import Geometry
 from ..selection import masked, positive_part
+
+if TYPE_CHECKING:
+    from ...tensor import Tensor
 from . import im2col, kernel_rows, winograd, winograd_rows
 from .conv import fastest
 from .groups import rotated_kernel
@@ -83,7 +86,7 @@ def fitting_form(
 
     None where an input does not fit; the ops raise an error then.
     """
-    x, weight, *bias = arrays = [a.data if isinstance(a, Tensor) else a for a in inputs]
+    x, weight, *bias = arrays = [a.data if isinstance(a, TensorBase) else a for a in inputs]
     if any(type(a) is not np.ndarray or a.dtype != x.dtype for a in arrays) or x.dtype.char not in "fd":
         return None
     geometry = fitting_geometry(x.shape, weight.shape, bias[0].shape if bias else None, padding, tile)

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...faster import form_of
-from ...tensor import Tensor
 from ..einsum import Sizes, Term, product_of, summed
 from ..elementwise import multiply
 from ..linear import matmul
 from ..shape import reshape, transpose
+
+if TYPE_CHECKING:
+    from ...tensor import Tensor
 
 
 @form_of(product_of)

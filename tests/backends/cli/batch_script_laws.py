@@ -43,7 +43,7 @@ def the_script_asks_for_what_it_was_given(script: BatchScript) -> None:
         "--cpus-per-task": str(script.cpus),
     }
     expected |= {} if script.time is None else {"--time": script.time}
-    expected |= {name: value for name, _, value in (option.partition("=") for option in script.extra)}
+    expected |= {name: value for name, _, value in (option.partition("=") for option in script.extra or ())}
     again = script.checkpoint is not None
     expected |= {"--requeue": "", "--signal": f"B:TERM@{script.notice}"} if again else {"--no-requeue": ""}
     missing = {name: value for name, value in expected.items() if values.get(name) != value}

@@ -139,7 +139,7 @@ BUGS = {
     "a tied parameter counted twice in norms": (
         close,
         {"build": tied, "optimizer": "clipped"},
-        ("pipeline", "if name not in counted}", "if rank != self.rank}"),
+        ("pipeline", "if name not in counted}", "if rank != self.backend.rank}"),
     ),
     "norms of the own rank": (
         close,

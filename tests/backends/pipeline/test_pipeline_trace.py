@@ -196,7 +196,7 @@ FILE_BUGS = {
     ),
     "the rank stays in the name": ('what.removeprefix(f"rank {rank} ")', "what"),
     "a started one ends as it starts": ('ends[event["id"]], what', "start, what"),
-    "bytes are forgotten": ('args.get("bytes", 0)', "0"),
+    "bytes are forgotten": ('args.get("bytes") or 0', "0"),
     "messages are forgotten": ('row["bytes"], row["messages"])', 'row["bytes"])'),
     "seconds are milliseconds": ("start / MICROSECONDS, stop / MICROSECONDS", "start / 1e3, stop / 1e3"),
     "what it was about is forgotten": ("**(about or {})", ""),

@@ -143,7 +143,7 @@ def test_grading_leads_to_the_wrong_task_and_then_to_the_assignment_after_it():
 def test_a_lesson_that_ran_and_its_answers_are_noted(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for status in (1, 0):
-        monkeypatch.setattr(command, "supervise", lambda line, variables, width, status=status: status)
+        monkeypatch.setattr(command, "supervise", lambda line, variables, shown, status=status: status)
         with pytest.raises(SystemExit):
             command.lesson("06")
         assert progress.Progress.read().lessons == ({} if status else {"06": True})
