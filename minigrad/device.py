@@ -115,6 +115,27 @@ def elementwise_kernel(inputs: str, outputs: str, statements: str, name: str) ->
     return _cupy().ElementwiseKernel(inputs, outputs, statements, name, preamble=choose)
 
 
+@cache
+def cuda_module(source: str, **macros: object) -> Any:
+    """CUDA C++ of a file whose sizes are ``macros``; ``get_function(name)`` is a kernel of it.
+
+    A kernel is called with the grid, the block and its arguments: arrays in C order, numbers of ``np.int32``,
+    and 0 for an array that is not there.
+    """
+    defines = "".join(f"#define {name} {value}\n" for name, value in macros.items())
+    return _cupy().RawModule(code=defines + source, options=("-std=c++17",))
+
+
+@cache
+def compiles_cuda() -> bool:
+    """Whether CUDA C++ can be compiled and run here, which is tried once."""
+    try:
+        cuda_module('extern "C" __global__ void nothing() {}').get_function("nothing")((1,), (1,), ())
+    except Exception:  # whatever the compiler or the driver raises
+        return False
+    return True
+
+
 def loaded_cuda() -> Any:
     """``cupy.cuda`` if this process uses CuPy already, and has a GPU; otherwise None."""
     cuda = _cupy().cuda if "cupy" in sys.modules else None  # the import waits while another thread imports

@@ -19,6 +19,7 @@ CHAIN = 32  # rows that are added one after the other, at most
 PIECE = 512  # elements of a row; einsum adds 64 bytes at a time, so in 8 or 16 chains
 SMALL = 1 << 13  # elements that NumPy's own sum adds in about the same time
 LONG = 1 << 10  # terms that NumPy may add one after the other, where another way would take longer
+TALL = 1 << 10  # rows that one block of a GPU's threads may add up
 
 
 def column_sums(x: np.ndarray) -> np.ndarray:
@@ -106,10 +107,12 @@ def halved(x: np.ndarray) -> np.ndarray:
 def axis_sums(x: Any, axes: tuple[int, ...]) -> Any:
     """``x.sum(axis=axes)``, of an array as it lies in memory as sums of columns and of rows.
 
-    No chain is longer than ``LONG``, but in arrays of less than ``SMALL`` elements. Arrays of a GPU, or of
-    other types than float32 and float64, have their own sum.
+    No chain is longer than ``LONG``, but in arrays of less than ``SMALL`` elements. Arrays of the host of
+    other types than float32 and float64 have their own sum.
     """
-    if type(x) is not np.ndarray or not has_product(x):
+    if type(x) is not np.ndarray:
+        return sums_on_gpu(x, axes)
+    if not has_product(x):
         return x.sum(axis=axes)
     if x.ndim == 2 and axes == (0,) and (x.size < SMALL or len(x) <= 2 * CHAIN):
         return ones(len(x), x.dtype).dot(x)  # one call, as of a bias's gradient
@@ -130,6 +133,27 @@ def axis_sums(x: Any, axes: tuple[int, ...]) -> Any:
     return sums.reshape([x.shape[axis] for axis in rest]).transpose(
         [rest.index(axis) for axis in sorted(rest)]
     )
+
+
+def sums_on_gpu(x: Any, axes: tuple[int, ...]) -> Any:
+    """``x.sum(axis=axes)`` on a GPU, of a tall matrix in two stages: some rows at a time, then their sums.
+
+    CuPy's sum over leading axes gives each block of threads 32 columns: one block would add up all rows of
+    the gradient of a bias, while a GPU has room for hundreds.
+    """
+    order = sorted(range(x.ndim), key=lambda axis: -x.strides[axis])
+    y, rest = x.transpose(order), sorted(order[len(axes) :])
+    rows = math.prod(y.shape[: len(axes)])
+    if rows <= TALL or not rest or set(rest) & set(axes) or not y.flags.c_contiguous:
+        return x.sum(axis=axes)
+    root = math.isqrt(rows)
+    parts = largest_divisor(rows, 2 * root, root // 2) or root
+    matrix, covered = y.reshape(rows, x.size // rows), rows // parts * parts
+    sums = matrix[:covered].reshape(parts, rows // parts, x.size // rows).sum(axis=1).sum(axis=0)
+    if covered < rows:
+        sums += matrix[covered:].sum(axis=0)
+    kept = order[len(axes) :]
+    return sums.reshape(y.shape[len(axes) :]).transpose([kept.index(axis) for axis in rest])
 
 
 def sums_over(x: np.ndarray, reduced: list[bool]) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
+from ..device import on_gpu
 from ..integer_settings import Pair, one, pair
 from ..module import Module
 from ..ops.conv_pool import pays
@@ -74,19 +75,27 @@ class Conv2d(Convolution):
         return pair(kernel, "kernel", 1)
 
     def in_one_pass(self, following: Sequence[Module]) -> int:
-        """A max pooling with windows side by side, and a ReLU beside it: see ``ops.conv_pool2d``."""
+        """A max pooling with windows side by side, and a ReLU next to it: see ``ops.conv_pool2d``.
+
+        On a GPU a ReLU alone, too, which one kernel computes with the convolution.
+        """
         kinds = [layer.unchanged_type() for layer in following[:2]]
         n = 2 if kinds in ([ReLU, MaxPool2d], [MaxPool2d, ReLU]) else int(kinds[:1] == [MaxPool2d])
-        return n if n and self.unchanged_type() is Conv2d and pooling_in(following[:n]).has_tiles() else 0
+        if self.unchanged_type() is not Conv2d:
+            return 0
+        if n and pooling_in(following[:n])[0].has_tiles():
+            return n
+        return int(kinds[:1] == [ReLU] and on_gpu(self.weight.data))
 
     def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
         if not pays(x, self.weight):
             return self(x), 0
         n = self.in_one_pass(following)
         inputs = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
-        kernel = pooling_in(following[:n]).settings["kernel"]
+        pools = pooling_in(following[:n])
+        kernel, relu = pools[0].settings["kernel"] if pools else 1, n > len(pools)
         try:
-            return ops.conv_pool2d(*inputs, pool=kernel, relu=n == 2, **self.settings), n
+            return ops.conv_pool2d(*inputs, pool=kernel, relu=relu, **self.settings), n
         except (ValueError, TypeError):
             pass  # the layer where it comes from raises it again
         return self(x), 0
@@ -164,8 +173,8 @@ class ConvTranspose2d(TransposedConvolution):
         return pair(kernel, "kernel", 1)
 
 
-def pooling_in(layers: Sequence[Module]) -> MaxPool2d:
-    return next(layer for layer in layers if isinstance(layer, MaxPool2d))
+def pooling_in(layers: Sequence[Module]) -> list[MaxPool2d]:
+    return [layer for layer in layers if isinstance(layer, MaxPool2d)]
 
 
 def check_groups(groups: int, n_in: int, n_out: int) -> None:

@@ -26,7 +26,9 @@ from .geometry import Geometry, bordered, check_windows_fit, with_border
 
 Two = tuple[int, int]
 Shape = tuple[int, ...]
-Convolved = tuple[Array, tuple[Pullback, Pullback]]  # the value; the pullbacks to the image and the kernel
+Convolved = tuple[
+    Array, tuple[Pullback, ...]
+]  # the value; pullbacks to images and kernel, perhaps to the bias
 Algorithm = Callable[..., Convolved]  # of images, a kernel, a Geometry, and perhaps a bias
 
 
@@ -54,11 +56,11 @@ def conv2d(
     check_bias("conv2d", weight, bias, len(weight))
     images, in_memory = nhwc(in_dtype_of(weight, x)), once(nhwc)
     convolve = algorithm_for(images, weight, geometry, algorithm)
-    y, (to_images, to_kernel) = convolve(images, weight, geometry, bias)
+    y, (to_images, to_kernel, *own) = convolve(images, weight, geometry, bias)
 
     def to_bias(g: Array) -> Array:
         g = in_memory(g)
-        return axis_sums(g.reshape(math.prod(g.shape[:3]), g.shape[3]), (0,))
+        return own[0](g) if own else axis_sums(g.reshape(math.prod(g.shape[:3]), g.shape[3]), (0,))
 
     pullbacks = lambda g: nchw(to_images(in_memory(g))), lambda g: to_kernel(in_memory(g))
     return nchw(y), pullbacks if bias is None else (*pullbacks, to_bias)

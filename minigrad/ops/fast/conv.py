@@ -18,7 +18,7 @@ from ...faster import form_of
 from ...lookup import check_choice
 from ..conv import Algorithm, Convolved, algorithm_for, direct
 from ..geometry import Geometry, with_border
-from . import depthwise, im2col, kernel_rows, winograd, winograd_rows
+from . import depthwise, im2col, implicit, kernel_rows, winograd, winograd_rows
 from .dilation import by_remainders
 from .groups import one_by_one
 from .images import add_to_pixels
@@ -32,15 +32,17 @@ class Way(NamedTuple):
     """A convolution by an algorithm: what it needs, and when it takes less time than those before it.
 
     ``fits(w, geometry)`` and ``pays(x, w, geometry)`` get the shapes of images (N, H, W, C) and of a kernel
-    (F, C / groups, kh, kw); an algorithm ``for_gpu`` may pay there, too. One that ``rounds`` computes with
-    fractions, which in float32 round more than a plain sum of products. Where ``adds_bias(w)``, it adds a
-    bias on the host, while the outputs are in the cache.
+    (F, C / groups, kh, kw); it may be chosen where it is ``for_gpu`` or ``for_host``. One that ``rounds``
+    computes with fractions, which in float32 round more than a plain sum of products. Where
+    ``adds_bias(w)``, it adds a bias while the outputs are in the cache: on the host, or, if it is for GPUs
+    alone, there.
     """
 
     convolve: Algorithm
     fits: Callable[[Shape, Geometry], bool] = always
     pays: Callable[[Shape, Shape, Geometry], bool] = always
     for_gpu: bool = False
+    for_host: bool = True
     rounds: bool = False
     adds_bias: Callable[[Shape], bool] = never
     needs: str = ""  # an error's words for what does not fit
@@ -54,7 +56,8 @@ class Way(NamedTuple):
             x, w = (a if a.dtype.kind == "f" else a.astype(fractions) for a in (x, w))
         if bias is None:
             return self.convolve(x, w, geometry)
-        if self.adds_bias(w.shape) and x.dtype == w.dtype == bias.dtype and not on_gpu(x):
+        adds_bias = self.adds_bias(w.shape) and on_gpu(x) is not self.for_host
+        if adds_bias and x.dtype == w.dtype == bias.dtype:
             return self.convolve(x, w, geometry, bias)
         y, pullbacks = self.convolve(x, w, geometry)
         y = y.astype(array_module(y).result_type(y, bias), copy=False)
@@ -64,13 +67,17 @@ class Way(NamedTuple):
     def with_extra_border(self, x: Array, w: Array, geometry: Geometry, bias: Array | None) -> Convolved:
         _, height, width, _ = x.shape
         larger, geometry = with_border(x, (0, 0), geometry.extra), geometry._replace(extra=(0, 0))
-        y, (to_larger, to_kernel) = self(larger, w, geometry, bias)
-        return y, (lambda g: to_larger(g)[:, :height, :width], to_kernel)
+        y, (to_larger, *others) = self(larger, w, geometry, bias)
+        return y, (lambda g: to_larger(g)[:, :height, :width], *others)
 
 
 ALGORITHMS = {
     "direct": Way(direct, pays=never),
     "im2col": Way(im2col.im2col, for_gpu=True, adds_bias=im2col.has_few_channels),
+    "implicit": Way(
+        implicit.implicit, implicit.fits, implicit.pays, for_gpu=True, for_host=False, adds_bias=always,
+        needs="a compiler of CUDA C++",
+    ),
     "kernel_rows": Way(
         kernel_rows.kernel_rows, kernel_rows.fits, kernel_rows.pays, adds_bias=always,
         needs="dilation 1 along the rows of images, got {0.dilation[1]}",
@@ -119,6 +126,6 @@ def fastest_of_shapes(x: Shape, w: Shape, geometry: Geometry, gpu: bool, may_rou
     fitting = [
         name
         for name, way in ALGORITHMS.items()
-        if (way.for_gpu or not gpu) and (may_round or not way.rounds) and way.fits(w, geometry)
+        if (way.for_gpu if gpu else way.for_host) and (may_round or not way.rounds) and way.fits(w, geometry)
     ]
     return next(name for name in reversed(fitting) if ALGORITHMS[name].pays(x, w, geometry))

@@ -13,6 +13,7 @@ import numpy as np
 
 from ... import loops
 from ...device import Array, array_module
+from ...sums import axis_sums
 from ..conv import Convolved
 from ..geometry import Geometry
 from .images import padded_images
@@ -40,7 +41,7 @@ def by_taps(x: Array, w: Array, geometry: Geometry) -> Convolved:
         return d[:, ph : ph + height, pw : pw + width]
 
     def to_kernel(g: Array) -> Array:
-        sums = [(g * padded[place]).sum((0, 1, 2)) for _, place in taps]
+        sums = [axis_sums(g * padded[place], (0, 1, 2)) for _, place in taps]
         return xp.stack(sums, 1).reshape(channels, 1, kh, kw)
 
     y = xp.zeros((len(x), *output, channels), xp.result_type(x, w))

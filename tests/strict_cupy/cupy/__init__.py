@@ -72,7 +72,7 @@ from ._creation import (
     zeros,
     zeros_like,
 )
-from ._kernels import ElementwiseKernel, RawKernel, RawModule, ReductionKernel
+from ._kernels import ElementwiseKernel, ReductionKernel
 from ._manipulation import (
     broadcast_to,
     concatenate,
@@ -94,6 +94,7 @@ from ._manipulation import (
     transpose,
 )
 from ._products import dot, matmul, tensordot, vdot
+from ._raw import RawKernel, RawModule
 from ._reductions import (
     all,
     amax,

@@ -100,11 +100,10 @@ class ElementwiseKernel:
         return types
 
 
-class RawKernel:
-    """Refused: it would need a compiler."""
+class ReductionKernel:
+    """Refused: the double does not know its C++."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
-        raise NotImplementedError("the double runs an ElementwiseKernel alone of all kernels in C++")
-
-
-ReductionKernel = RawModule = RawKernel
+        raise NotImplementedError(
+            "the double runs an ElementwiseKernel or a RawModule alone of all kernels in C++"
+        )

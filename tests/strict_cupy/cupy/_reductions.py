@@ -1,5 +1,6 @@
 """Reductions, as functions and as methods. A whole array becomes a 0-d array."""
 
+import builtins
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,8 @@ from ._capture import kernel
 from ._counts import note
 
 SEGMENTED = (np.sum, np.prod, np.max, np.min, np.mean)  # by CUB, where there is a GPU
+THREADS = 512  # of a block of CuPy's own reductions
+MOST_TERMS = 64  # that a thread adds one after the other before ``long chains`` are counted
 
 
 @kernel
@@ -24,6 +27,8 @@ def reduced(function: Callable, x: Any, out: Any, launches: int = 1, **settings:
     if x.ndim == 0 and isinstance(settings["axis"], int | tuple) and settings["axis"] != ():
         raise np.exceptions.AxisError(0, 0)  # NumPy lets axis 0 and -1 of a 0-d array through
     note("launch", launches)
+    if terms_of_a_thread(x, settings["axis"]) > MOST_TERMS:
+        note("long chains")
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         values = function(_memory.read(x), **settings)
@@ -33,6 +38,28 @@ def reduced(function: Callable, x: Any, out: Any, launches: int = 1, **settings:
         raise TypeError("Output arguments type must be cupy.ndarray")
     _memory.write(out, values)
     return out
+
+
+def terms_of_a_thread(x: Any, axis: Any) -> int:
+    """How many elements each thread reduces one after the other, where CuPy's own reduction computes ``x``.
+
+    It gives a block of threads up to 32 neighbouring results (``_get_block_specs`` in ``_reduction.pyx``): a
+    tall matrix of 32 columns is summed by one block. CUB spreads whole arrays and last axes: 0.
+    """
+    if axis is None or not x.size:
+        return 0
+    axes = {i % x.ndim for i in np.atleast_1d(axis).tolist()}
+    order = sorted(range(x.ndim), key=lambda i: -abs(x.strides[i]))  # as it lies in memory
+    if axes == set(order[x.ndim - len(axes) :]):
+        return 0
+    results, neighbours = x.size // int(np.prod([x.shape[i] for i in axes])), 1
+    for i in reversed([i for i in order if i not in axes]):
+        if x.strides[i] != neighbours * x.itemsize:
+            break
+        neighbours *= x.shape[i]
+    together = builtins.max(builtins.min(neighbours, 32), THREADS // (x.size // results))
+    blocks = -(-results // (1 << together.bit_length() - 1))
+    return x.size // (blocks * THREADS)
 
 
 def by_columns(function: Callable, x: Any, axis: Any) -> bool:
