@@ -5,6 +5,8 @@
 
 import ctypes
 import gc
+import os
+import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +14,7 @@ from typing import Any
 
 import cupy as cp
 import numpy as np
-from cupy import _counts, _late
+from cupy import _counts, _late, _raw
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -240,6 +242,98 @@ class Cycle:
     def __del__(self) -> None:
         for _ in range(200):
             pass
+
+
+TURN = """
+extern "C" __global__ void turn(const T *__restrict__ x, T *__restrict__ y, int n) {
+    __shared__ T row[64];
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    row[threadIdx.x] = i < n ? x[i] : 0;
+    __syncthreads();
+    int own = blockDim.x - 1 - threadIdx.x;
+    if (i < n) { y[i] = row[own]; }
+}
+"""
+
+
+def raw_module(code: str = TURN) -> Any:
+    return cp.RawModule(code=f"#define T float\n{code}", options=("-std=c++17",)).get_function("turn")
+
+
+def kernels_in_cuda() -> None:
+    """A kernel with shared memory means what it does in CUDA, late, captured, and in any order of threads."""
+    turn, x = raw_module(), np.arange(128, dtype=np.float32)
+    expected = x.reshape(2, 64)[:, ::-1].reshape(-1)
+    for order in range(3):
+        for late in (False, True):
+            _raw.order = order
+            with _late.late() if late else np.errstate(), _counts.counted() as (calls, _):
+                y = cp.empty(128, np.float32)
+                turn((2,), (64,), (cp.asarray(x), y, np.int32(128)))
+                assert not late or np.isnan(at_address(y)).all(), "a late kernel has written"
+                np.testing.assert_array_equal(y.get(), expected)
+            assert calls["launch"] == 1, calls
+    stream, x_there, y = cp.cuda.Stream(non_blocking=True), cp.asarray(x), cp.zeros(128, np.float32)
+    cp.cuda.Device().synchronize()
+    with stream:
+        stream.begin_capture()
+        turn((2,), (64,), (x_there, y, np.int32(128)))
+        graph = stream.end_capture()
+        assert y.get().any() == 0, "a capture computes"
+        graph.launch()
+        np.testing.assert_array_equal(y.get(), expected)
+
+
+def kernels_in_cuda_race() -> None:
+    """A missing barrier gives other numbers in another order of threads."""
+    racing, results = raw_module(TURN.replace("    __syncthreads();\n", "")), []
+    for order in range(3):
+        _raw.order = order
+        y = cp.zeros(64, np.float32)
+        racing((1,), (64,), (cp.arange(64, dtype=np.float32), y, np.int32(64)))
+        results.append(y.get().tolist())
+    assert results[0] != results[1], "a race passes unseen"
+
+
+def kernels_in_cuda_refuse() -> None:
+    """What CUDA would take for something else, or not at all: other types, Python's numbers, many threads."""
+    turn, x, y = raw_module(), cp.zeros(64, np.float32), cp.zeros(64, np.float32)
+    for grid, block, args, error in (
+        ((1,), (64,), (x, y, 64), TypeError),
+        ((1,), (64,), (x, y), TypeError),
+        ((1,), (64,), (x.astype(float), y, np.int32(64)), TypeError),
+        ((1,), (64,), (x[::2], y, np.int32(32)), TypeError),
+        ((1,), (64,), (np.zeros(64, np.float32), y, np.int32(64)), TypeError),
+        ((0,), (64,), (x, y, np.int32(64)), ValueError),
+        ((1,), (2048,), (x, y, np.int32(64)), ValueError),
+    ):
+        try:
+            turn(grid, block, args)
+        except error:
+            pass
+        else:
+            raise AssertionError(f"{grid, block, args} are taken")
+    some_wait = raw_module(
+        TURN.replace("    __syncthreads();", "    if (i % 2) { return; }\n    __syncthreads();")
+    )
+    try:
+        some_wait((1,), (64,), (x, y, np.int32(64)))
+    except RuntimeError:
+        pass
+    else:
+        raise AssertionError("threads wait for others that have ended")
+
+
+def kernels_in_cuda_have_bounds() -> None:
+    """Who reads beyond an array ends the process, which this law expects of a child."""
+    child = os.fork()
+    if not child:
+        raw_module(TURN.replace("i < n ? x[i] : 0", "x[i]"))(
+            (1,), (64,), (cp.zeros(9, np.float32), cp.zeros(9, np.float32), np.int32(9))
+        )
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGSEGV, "a read beyond an array passes"
 
 
 def threads_compile_kernels() -> None:

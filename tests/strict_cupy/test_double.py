@@ -26,6 +26,10 @@ LAWS = {
     "programs": {},
     "elementwise_kernel": {},
     "kernel_in_cpp": {},
+    "kernels_in_cuda": {},
+    "kernels_in_cuda_race": {},
+    "kernels_in_cuda_refuse": {},
+    "kernels_in_cuda_have_bounds": {},
     "threads_compile_kernels": {},
     "devices": TWO_DEVICES,
     "counts": {},
@@ -84,7 +88,14 @@ def test_cupy_still_answers_as_it_did():
 
 @pytest.mark.parametrize("law", LAWS)
 def test_law(law):
+    if law.startswith("kernels_in_cuda"):
+        needs_compiler()
     run(DOUBLE, "laws.py", law, **LAWS[law])
+
+
+def needs_compiler() -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++")
 
 
 # Doubles with a bug.
@@ -251,6 +262,30 @@ BROKEN = {
         "Raw(x.reshape(-1), lanes",
         'Raw(x.reshape(-1, order="A"), lanes',
     ),
+    "threads of a block do not wait": (
+        "kernels_in_cuda",
+        "cuda_on_host.h",
+        "    swapcontext(&threads[me], &scheduler);\n",
+        "",
+    ),
+    "threads are always in one order": (
+        "kernels_in_cuda_race",
+        "_raw.py",
+        "threads, order, *values)",
+        "threads, 0, *values)",
+    ),
+    "a number of Python is a number of C": (
+        "kernels_in_cuda_refuse",
+        "_raw.py",
+        "if type(x) is not kind:",
+        "if not hasattr(x, 'item') and not isinstance(x, int):",
+    ),
+    "arrays of a kernel have no fence": (
+        "kernels_in_cuda_have_bounds",
+        "_raw.py",
+        "copy = np.frombuffer(memory, x.dtype, x.size, pages - x.nbytes).reshape(x.shape)",
+        "copy = np.empty(x.shape, x.dtype)",
+    ),
     "a product counts as a kernel": (
         "counts",
         "_products.py",
@@ -321,5 +356,7 @@ if sys.version_info[:3] <= (3, 11, 7):  # later ones count the depth of each tre
 @pytest.mark.parametrize("bug", BROKEN)
 def test_a_law_catches(bug, tmp_path):
     law, *change = BROKEN[bug]
+    if law.startswith("kernels_in_cuda"):
+        needs_compiler()
     with pytest.raises(AssertionError, match="Error"):
         run(with_bug(tmp_path, *change), "laws.py", law, "hunt", **LAWS[law])

@@ -22,7 +22,7 @@ from . import _array, _memory
 from ._capture import kernel
 from ._counts import note
 
-HEADER = Path(__file__).parents[1] / "cuda_on_host.h"
+HEADER = Path(__file__).with_name("cuda_on_host.h")
 SIGNATURE = re.compile(
     r'extern "C" __global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(([^)]*)\)', re.DOTALL
 )
@@ -119,7 +119,7 @@ class RawKernel:
                 held.append(memory)
                 written += [(x, memory)] * is_written
                 values.append(ctypes.c_void_p(memory.ctypes.data if x.size else 0))
-            elif x == 0 and type(x) is int:
+            elif type(x) is int and x == 0:
                 values.append(ctypes.c_void_p(0))
             else:
                 raise TypeError(
