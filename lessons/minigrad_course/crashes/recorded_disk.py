@@ -20,7 +20,7 @@ from math import prod
 from pathlib import Path
 from random import Random
 
-from .disk import Disk
+from backends.checkpoint.disk import Disk
 
 ROOT = 0
 MOST = 512  # subsets at one moment that are all tried; of more, each single one and a few draws
