@@ -141,7 +141,6 @@ def residuals_are_for_the_same_ranks() -> None:
 
 STATE = "backends.checkpoint.training_state"
 SERVERS = "backends.data_parallel.parameter_server.parameter_server"
-SERVED = "backends.data_parallel.parameter_server.servers_state"
 SERVER = "backends.data_parallel.parameter_server.server"
 BACKUP, SHARES = "backends.data_parallel.backup_workers", "backends.data_parallel.proportional"
 CHECKPOINTS = "backends.checkpoint.training_checkpoints"
