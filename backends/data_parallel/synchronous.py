@@ -68,7 +68,7 @@ class SynchronousDataParallel(Strategy):
         return self.step_summary
 
     def check_batch(self, batch: Batch) -> None:
-        """Here no message is added: the checksum travels in the summary of the step."""
+        """Add no message: the checksum travels in the summary of the step."""
         self.summary.batch_checksum = checksum_of(batch)
 
     def shard(self, batch: Batch) -> Batch:
