@@ -166,8 +166,7 @@ class ParameterServer(Strategy):
     continue; if a server ends, all ranks do. After ``finalize`` all ranks have the servers' parameters, the
     workers' mean statistics, ``staleness_counts`` (of the first server) and ``lost``. Before a checkpoint
     all ranks get parameters and statistics too, of which none may be lost; so with ``survive`` there is no
-    checkpoint. The loss and gradients
-    of a step are those of the worker's own share; the loss is 0 on servers.
+    checkpoint. The loss and gradients of a step are over the worker's own share; the loss is 0 on servers.
 
     In a Stack a worker is a replica of several ranks, which share a model or are a pipeline, and so is a
     server: each of its ranks holds the parameters of the workers' ranks in the same place. All of them apply
