@@ -135,10 +135,7 @@ class Elastic(DataParallel):
     def step(
         self, model: Module, batch: Batch, loss_fn: Loss, inner: ForwardBackward = forward_backward_pass
     ) -> float:
-        """A step of the team; where a rank dies in it, the step of those that are left, from the same state.
-
-        Raises RuntimeError on a spare that has not joined.
-        """
+        """A step of the team, taken again by those that are left if a rank dies; RuntimeError on a spare."""
         if not self.trains:
             raise RuntimeError(
                 "this rank is a spare, which waits in backend.begin_training; call that before a step"

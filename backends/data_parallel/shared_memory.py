@@ -158,9 +158,8 @@ class SharedMemoryDataParallel(SynchronousDataParallel):
 
     def finish(self, model: Module, loss: float) -> float:
         """Wait until all ranks have their gradients; return the loss of the batch."""
-        summary = self.summary.pack(loss)
         self.bucket.fill(self.bucket.views)
-        self.summaries[self.rank][self.turn] = summary
+        self.summaries[self.rank][self.turn] = self.summary.pack(loss)
         self.memory.barrier("to finish a step")
         loss, self.reached = self.summary.unpack(total([summary[self.turn] for summary in self.summaries]))
         self.turn = 1 - self.turn

@@ -15,12 +15,7 @@ from minigrad.tensor import Tensor
 from minigrad.work import ForwardBackward, Work, forward_backward_pass
 
 from ..comm.communicator import Communicator
-from ..consistency import (
-    broadcast_model,
-    check_same_on_all_ranks,
-    checksum_of,
-    synchronize_batch_norms,
-)
+from ..consistency import broadcast_model, check_same_on_all_ranks, checksum_of, synchronize_batch_norms
 from .step_summary import StepSummary
 
 SYNCHRONIZED = {"ranks": False, "synchronized": True}

@@ -240,7 +240,7 @@ def replayed(nodes: Nodes, operations: Sequence[Operation]) -> Nodes:
 
 
 def copied(nodes: Nodes) -> Nodes:
-    """The same nodes, so that a change of a folder here is none there."""
+    """A copy of the nodes, so that a change of a folder here is none there."""
     return {number: node.copy() if isinstance(node, dict) else node for number, node in nodes.items()}
 
 
