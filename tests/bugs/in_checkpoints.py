@@ -34,13 +34,6 @@ from tests.minigrad_course.crashes.crash_state_laws import (
     words_of_what_is_left,
 )
 
-CHECKPOINTS, DISK, IN_MEMORY, CRASHES = (
-    "backends.checkpoint.checkpoints",
-    "backends.checkpoint.disk",
-    "minigrad_course.crashes.recorded_disk",
-    "minigrad_course.crashes.crash_states",
-)
-
 BUGS = [
     # Two writers
     Bug(
