@@ -63,14 +63,14 @@ class Generation:
 
     @property
     def place(self) -> Place:
-        """Its place among others, whatever its folder is called."""
+        """The place among the other generations, whatever the folder is called."""
         named = (*numbers_in(self.folder.name), 0) if NAME.fullmatch(self.folder.name) else (self.step, 0)
         number = named[1] if named[0] == self.step else 0  # an earlier version wrote it into the name alone
         return self.step, self.manifest.get("number", number)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the training noted beside its arrays."""
+        """What the training noted, besides its arrays."""
         return self.manifest["facts"]
 
     def arrays(self) -> Arrays:
@@ -316,7 +316,7 @@ class Checkpoints:
     # Reading
 
     def newest(self) -> tuple[Generation | None, Arrays, list[str]]:
-        """As ``newest_generation`` in this folder."""
+        """The ``newest_generation`` of this folder."""
         return newest_generation(self.folder, self.comm, self.disk)
 
 

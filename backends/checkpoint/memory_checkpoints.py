@@ -120,7 +120,7 @@ class PartnerCopies(MemoryCheckpoints):
         return copy
 
     def irrecoverable(self, left: set[int], ranks: int) -> list[int]:
-        """Those whose partner is lost, too."""
+        """The lost ranks whose partner is lost, too."""
         partners = {rank: (rank + self.ranks_per_host) % ranks for rank in range(ranks)}
         return [rank for rank in partners if rank not in left and partners[rank] not in left]
 
@@ -150,7 +150,7 @@ class XorParity(MemoryCheckpoints):
         return reduce_scatter(group, list(block(piece, group.rank, group.size, width)), np.bitwise_xor)
 
     def irrecoverable(self, left: set[int], ranks: int) -> list[int]:
-        """Those of a group that has lost two ranks or more."""
+        """The lost ranks of a group that has lost two or more."""
         groups = [self.group(rank, ranks) for rank in range(self.ranks_per_host)]
         lost = [[rank for rank in group if rank not in left] for group in groups]
         return sorted(rank for ranks in lost if len(ranks) > 1 for rank in ranks)

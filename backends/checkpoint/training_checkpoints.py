@@ -47,9 +47,9 @@ class TrainingCheckpoints:
     requests the training's end: all ranks stop after a step on which they agree, write it, and raise Stopped.
 
     ``resume`` is another folder from which to go on; False begins anew. ``check`` is called with the
-    checkpoint, and raises an error where the training cannot go on from it. ``facts`` of the program's own
-    stand beside the state. ``say`` prints a line; by default rank 0 does. Raises ValueError where
-    there are checkpoints and none of them can be used, or none in another folder; OSError as ``Checkpoints``.
+    checkpoint, and raises an error where the training cannot go on from it. The program's ``facts`` are saved
+    with the state. ``say`` prints a line; by default rank 0 does. Raises ValueError where there are
+    checkpoints and none of them can be used, or none in another folder; OSError as ``Checkpoints``.
     """
 
     def __init__(

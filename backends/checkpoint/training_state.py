@@ -102,7 +102,7 @@ def load_seeds(model: Module, seeds: dict[str, int]) -> None:
 def load_model_state(model: Module, arrays: Arrays) -> None:
     """Copy the arrays into a serial model, which has not been placed; errors as ``load_state_dict``.
 
-    Without arrays, as where each rank has a model of its own, the model stays as it is.
+    Without arrays, as where each rank has its own model, the model stays as it is.
     """
     state = {n.removeprefix(MODEL): array for n, array in arrays.items() if n.startswith(MODEL)}
     for first, *others in model.tied_parameters() if state else ():
@@ -172,7 +172,7 @@ def load_state(
 def load_own_state(
     rank: int, backend: Strategy, model: Module, optimizer: Optimizer, arrays: Arrays, facts: dict[str, Any]
 ) -> None:
-    """Give this rank the optimizer's state and what the rank with its number had of its own."""
+    """Give this rank the optimizer's state and the own state of the rank with its number."""
     own, prefix = facts["of each rank"][rank], f"rank-{rank}/"
     mine = {n.removeprefix(prefix): array.copy() for n, array in arrays.items() if n.startswith(prefix)}
     if backend.traits.models_differ:
@@ -206,14 +206,8 @@ def load_optimizer(
 
 def arrays_in(value: Any) -> Arrays:
     """The arrays in a value of a rank's own state, by what their names end with."""
-    if isinstance(value, list):
-        return {f"/{i}": to_host(array) for i, array in enumerate(value) if own_array(array)}
-    return {"": to_host(value)} if own_array(value) else {}
-
-
-def own_array(value: Any) -> bool:
-    """Whether a value is an array, here or on a GPU."""
-    return isinstance(value, np.ndarray) or on_gpu(value)
+    parts = {f"/{i}": part for i, part in enumerate(value)} if isinstance(value, list) else {"": value}
+    return {end: to_host(x) for end, x in parts.items() if isinstance(x, np.ndarray) or on_gpu(x)}
 
 
 def refuse_unresumable(backend: Strategy) -> None:

@@ -1,7 +1,6 @@
 """Each rank trains its own model; the models are averaged at the end, every few updates, or through a center.
 
-Lecture section: ParallelSGD. Lesson: 09_model_averaging. Far fewer messages than one per step, but
-the result differs from that of one machine.
+Lecture section: ParallelSGD. Lesson: 09_model_averaging. It takes far fewer messages than one per step.
 """
 
 from __future__ import annotations
@@ -35,12 +34,11 @@ from .flat import FlatLayout
 class ModelAveraging(Strategy):
     """Each rank updates its own model from its own share; every ``period`` updates the models are combined.
 
-    By mathematics not equal to ``Serial``, except on one rank, which does the same to the last bit. The loss
-    of a step is the mean over this rank's own share (0 where that is empty), and so are the gradients. A
-    checkpoint holds the losses of rank 0, from which all ranks resume.
-    With ``same_start`` all ranks start with the parameters of rank 0, otherwise each with its own. With
-    ``local_batches`` every rank passes samples of its own and trains on all of them, otherwise all ranks pass
-    the whole batch.
+    By mathematics not equal to ``Serial``, except on one rank, which does the same to the last bit. Loss and
+    gradients of a step are means over this rank's share (0 where that is empty). A checkpoint holds the
+    losses of rank 0, from which all ranks resume. With ``same_start`` all ranks start with the parameters of
+    rank 0, otherwise each with its own. With ``local_batches`` every rank passes its own samples and trains
+    on all of them, otherwise all ranks pass the whole batch.
     """
 
     own_state = ("updates", "samples")
@@ -120,11 +118,10 @@ class ParallelSGD(ModelAveraging):
     """Independent training, and one average at the very end (Zinkevich, Weimer, Smola and Li 2010).
 
     After ``place`` one all-reduce in the whole run: 1 + parameters + running statistics elements (and in the
-    second step a number from each rank, by which they see that they have the same batch). Not equal
-    to ``Serial``, and for networks far from it: models that diverge for epochs have a poor mean, and more
-    ranks make it worse (``benchmarks/README.md`` has figures); ``LocalSGD`` stays close. With ``same_start``
-    False each rank keeps its own initialization, and the average of such networks is worth little, because
-    their hidden neurons are in different orders.
+    second step a number from each rank, by which they see that they have the same batch). For networks the
+    result is far from ``Serial``: models that diverge for epochs have a poor mean, and more ranks make it
+    worse (``benchmarks/README.md`` has figures; ``LocalSGD`` stays close). With ``same_start`` False it is
+    worth little: networks that began differently have their hidden neurons in different orders.
     """
 
 
@@ -132,8 +129,8 @@ class LocalSGD(ModelAveraging):
     """Parameters are averaged every ``period`` updates and at the end: ceil(updates / period) all-reduces.
 
     Each rank is weighted by its samples since the last average. With ``average_momentum`` the state of the
-    optimizer is averaged in the same message. Equal to synchronous SGD for ``period`` 1 with
-    plain SGD, or with averaged momentum; otherwise not equal to ``Serial`` (Stich 2019).
+    optimizer is averaged in the same message. Equal to synchronous SGD for ``period`` 1 with plain SGD, or
+    with averaged momentum; otherwise not equal to ``Serial`` (Stich 2019).
     """
 
     def __init__(
@@ -176,12 +173,10 @@ class DiLoCo(LocalSGD):
     Every ``period`` updates, with x the common model after the last average and D = x - mean of the models:
     u <- outer_momentum u + D, and x <- x - outer_rate (D + outer_momentum u), which is Nesterov momentum.
     All ranks go on from x. The all-reduces are those of ``LocalSGD``, which this is to the last bit for
-    outer rate 1 and outer momentum 0.
-    The paper's outer momentum is 0.9, with 500 steps of Adam between two averages. With 8 steps of SGD with
-    momentum it lets training diverge, so the default is 0.5.
-    By default the ranks' optimizers keep their own state. Holds two more copies of the parameters. One rank
-    alone averages nothing, and trains like ``Serial``. Raises ValueError for a negative outer rate, and an
-    outer momentum that is not in [0, 1).
+    outer rate 1 and outer momentum 0. The paper's outer momentum is 0.9, with 500 steps of Adam between two
+    averages; with 8 steps of SGD with momentum it lets training diverge, so the default is 0.5. Holds two
+    more copies of the parameters. Raises ValueError for a negative outer rate, and an outer momentum that is
+    not in [0, 1).
     """
 
     def __init__(
@@ -237,7 +232,7 @@ class ElasticAveraging(ModelAveraging):
     Every ``period`` updates d_i = alpha (x_i - c), x_i <- x_i - d_i and c <- c + sum of the d_i, in the form
     with one all-reduce, where every rank holds the center c; the sum of all x_i and c does not change.
     ``alpha`` is 0.9 / ranks by default; 0 lets the ranks train independently. After ``finalize`` the model is
-    the center. Not equal to ``Serial``; one rank alone has no center, and trains like ``Serial``.
+    the center.
     """
 
     def __init__(
@@ -283,8 +278,7 @@ class ElasticAveraging(ModelAveraging):
 def complete_state(optimizer: Optimizer) -> None:
     """Give the optimizer a state of zeros also for parameters that this rank's samples have not reached.
 
-    Samples of other ranks may have reached them, and all ranks need the same message layout. A trial update
-    of a copy shows which state this optimizer has.
+    All ranks need the same message layout. A trial update of a copy shows which state this optimizer has.
     """
     for parameter, state in zip(optimizer.parameters, optimizer.state, strict=False):
         if parameter.requires_grad and not state:

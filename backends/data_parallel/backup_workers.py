@@ -47,7 +47,7 @@ class BackupWorkersState(PlacedState):
     backend: BackupWorkers
 
     def drain(self, model: Module) -> None:
-        """All workers get all updates before any of them computes for the next one."""
+        """Give all workers all updates before any of them computes for the next one."""
         self.backend.finalize(model)
         barrier(self.backend.comm)
 
@@ -66,15 +66,15 @@ class BackupWorkers(DataParallel):
 
     b is ``backups``: with 0 it trains like ``Serial``. Gradients are weighted by their samples, and carry the
     version of the parameters they were computed with. The collector drops late ones, and answers every
-    push with the mean gradients of all updates that the worker has not made. So every rank makes the same
-    updates in the same order, and all have the same parameters and optimizer state. A late worker makes the
-    updates it missed in its next steps, without computing, until it has the newest version.
+    push with the mean gradients of all updates that the worker has not made. So all ranks make the same
+    updates in the same order. A late worker makes the updates it missed in its next steps, without computing,
+    until it has the newest version.
 
     If fewer than N workers have samples, the update waits for all of these. One rank alone trains by itself.
     ``updates``, on rank 0, lists the contributors. Each worker sends and receives one message per step, of
     the size of the parameters and a few figures; the collector stores the means that the latest worker lacks.
-    All ranks call ``step`` equally often, and ``finalize`` at the end. Before a checkpoint all workers get
-    all updates, so it holds what a serial run does, and the list of contributors.
+    All ranks call ``step`` equally often, and ``finalize`` at the end. A checkpoint holds what a serial run's
+    does, and the list of contributors.
     """
 
     state_class = BackupWorkersState
@@ -82,7 +82,8 @@ class BackupWorkers(DataParallel):
 
     def __init__(self, comm: Communicator, *, backups: int = 0, micro_batches: int = 1):
         super().__init__(comm, micro_batches=micro_batches)
-        self.workers = list(range(1, comm.size)) or [COLLECTOR]
+        others = range(1, comm.size)
+        self.workers = list(others) or [COLLECTOR]
         if not 0 <= backups < len(self.workers):
             raise ValueError(
                 f"of {len(self.workers)} workers on {comm.size} ranks (rank 0 only collects), 0 to "
@@ -97,9 +98,7 @@ class BackupWorkers(DataParallel):
         # By version: the means that a worker has yet to use, the collector to send.
         self.means: dict[int, Array] = {}
         # On the collector: the number of updates that each worker has received.
-        self.received: dict[int, int] = dict.fromkeys(
-            range(1, comm.size) if comm.rank == COLLECTOR else (), 0
-        )
+        self.received: dict[int, int] = dict.fromkeys(others if comm.rank == COLLECTOR else (), 0)
 
     def shard(self, batch: Batch) -> Batch:
         """This worker's share; empty on the collector, and where this worker's update exists already."""

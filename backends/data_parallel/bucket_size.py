@@ -22,13 +22,13 @@ def step_seconds(count: int, nbytes: int, backward: float, seconds: Callable[[fl
     return end
 
 
-def best_bucket_bytes(nbytes: int, seconds: Callable[[float], float], most: int = MOST) -> int:
-    """The size of the buckets, of at most ``most``, with which a step takes least.
+def best_bucket_bytes(nbytes: int, seconds: Callable[[float], float]) -> int:
+    """The size of the buckets, of at most ``MOST``, with which a step takes least.
 
     Backward is taken to last as long as one all-reduce of all ``nbytes``: where it is much shorter or longer,
     the size matters little. For c(n) = alpha + n beta the best number of buckets is near
     sqrt(nbytes beta / alpha).
     """
     backward = seconds(nbytes)
-    count = min(range(1, most + 1), key=lambda count: step_seconds(count, nbytes, backward, seconds))
+    count = min(range(1, MOST + 1), key=lambda count: step_seconds(count, nbytes, backward, seconds))
     return max(1, -(-nbytes // count))

@@ -1,4 +1,4 @@
-"""While backward computes the gradients of one layer, those of the layers behind it are already being summed.
+"""While backward computes the gradients of one layer, those of the layers after it are already being summed.
 
 Lecture section: synchronous data parallelism (reduction of layer i during back-propagation of layer i - 1).
 Lesson: 06_data_parallel. As PyTorch's DistributedDataParallel does it (Li et al. 2020, arXiv 2006.15704).
@@ -25,10 +25,9 @@ from .flat import FlatLayout, buckets
 
 
 class Reducer(NamedTuple):
-    """How all-reduces advance while the rank computes.
+    """How all-reduces advance while the rank computes; ``poll`` is called whenever a gradient is final.
 
-    ``start`` starts to sum an array over all ranks, and returns the function that waits for the sum. ``poll``
-    is called whenever a gradient is final.
+    ``start`` starts to sum an array over all ranks, and returns the function that waits for the sum.
     """
 
     start: Callable[[Array], Callable[[], Array]]
@@ -56,9 +55,9 @@ class Bucketed(DataParallel):
     Parameters fill buckets of at most ``bucket_bytes`` (or one parameter that is larger) in reverse order of
     registration, which is about the order in which backward reaches them; the first has
     ``first_bucket_bytes``, so that communication begins early. (PyTorch has 25 MiB and 1 MiB, for larger
-    nets.) "auto" takes the size with the least cost by the links that an ``AutomaticAllreduce`` measured,
-    also of the first bucket. The last bucket carries the summary, so it waits for the end of backward: one
-    bucket alone overlaps with nothing. All ranks send their buckets in the same order.
+    nets.) "auto" takes, also for the first bucket, the size with the least cost by the links that an
+    ``AutomaticAllreduce`` measured. The last bucket carries the summary, so it waits for the end of backward:
+    one bucket alone overlaps with nothing.
 
     ``progress`` chooses how all-reduces advance during backward: "thread", in a background thread; "test", by
     the rank, which polls MPI whenever a gradient is final; "none", not before ``finish``, unless MPI has a
@@ -104,7 +103,7 @@ class Bucketed(DataParallel):
         self.sums: dict[Bucket, Callable[[], Array]] = {}  # the started ones
 
     def place(self, model: Module) -> Module:
-        """As ``DataParallel``; raises ValueError too for a bucket of parameters of several dtypes."""
+        """Place as ``DataParallel``; raises ValueError too for a bucket of parameters of several dtypes."""
         model = super().place(model)
         self.overlaps = self.progress != AUTOMATIC or not cores_are_shared(self.comm, model)
         if not self.overlaps:
@@ -119,8 +118,7 @@ class Bucketed(DataParallel):
         self.buckets.append(Bucket(last, FlatLayout(last).zeros(len(self.summary))))
         self.bucket_of = {p: b for b in self.buckets for p in b.views}
         self.waiting = deque(self.buckets)
-        if self.reducer is None:
-            self.reducer = self.open_reducer(self.comm, self.algorithm)
+        self.reducer = self.reducer or self.open_reducer(self.comm, self.algorithm)
         self.start, self.poll, _ = self.reducer
         return model
 

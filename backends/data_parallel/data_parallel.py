@@ -46,9 +46,8 @@ class DataParallel(SynchronousDataParallel):
         return model
 
     def finish(self, model: Module, loss: float) -> float:
-        """Sum the gradients and the summary over all ranks.
+        """Sum the gradients and the summary; each ``grad`` is a view of the sum, until the next backward.
 
-        Each ``grad`` becomes a view of the sum, valid until the next backward.
         Raises RuntimeError, naming two ranks, where ranks ran backward a different number of times.
         """
         summary = self.summary

@@ -119,7 +119,6 @@ class Elastic(DataParallel):
             self.declaration.set_chosen(self, chosen)
             self.world = self.comm = self.world.shrink()
             self.rank, self.size = self.comm.rank, self.comm.size
-        self.model = model
         self.trains = self.world.rank < max(1, min(self.target(self.steps), self.world.size))
         if not self.form_team(0):
             self.regroup(0)
@@ -136,10 +135,7 @@ class Elastic(DataParallel):
     def step(
         self, model: Module, batch: Batch, loss_fn: Loss, inner: ForwardBackward = forward_backward_pass
     ) -> float:
-        """A step of the team; where a rank dies in it, the step of those that are left, from the same state.
-
-        Raises RuntimeError on a spare that has not joined.
-        """
+        """A step of the team, taken again by those that are left if a rank dies; RuntimeError on a spare."""
         if not self.trains:
             raise RuntimeError(
                 "this rank is a spare, which waits in backend.begin_training; call that before a step"
@@ -184,18 +180,16 @@ class Elastic(DataParallel):
 
     def regroup(self, goal: int) -> None:
         """Form a team of the ranks that are alive; all of them call, also those that wait."""
-        formed = False
-        while not formed:
+        self.world = self.world.shrink()
+        while not self.form_team(goal):
             self.world = self.world.shrink()
-            formed = self.form_team(goal)
 
     def form_team(self, goal: int) -> bool:
         """Let ranks that wait join until ``goal`` ranks train; whether all are still alive.
 
         Raises RuntimeError where no rank that trains is alive.
         """
-        plans: list[Plan] = []
-        teams: list[Recoverable] = []
+        formed: list[tuple[Plan, Recoverable]] = []
 
         def work() -> None:
             rows = allgather(self.world, np.array([self.trains, goal, self.steps]))
@@ -203,12 +197,11 @@ class Elastic(DataParallel):
             self.transfer_state(plan)
             everyone = len(plan.trainers) == self.world.size
             team = self.world if everyone else self.world.split(int(self.world.rank in plan.trainers))
-            plans.append(plan)
-            teams.append(team)
+            formed.append((plan, team))
 
         if not self.world.completes(work):
             return False
-        plan, self.team = plans[-1], teams[-1]
+        plan, self.team = formed[-1]
         self.trainers, self.trains = plan.trainers, self.world.rank in plan.trainers
         self.note_changes(plan)
         self.comm, self.rank, self.size = self.team, self.team.rank, self.team.size
@@ -219,14 +212,15 @@ class Elastic(DataParallel):
 
     def transfer_state(self, plan: Plan) -> None:
         """Send the state from the first rank that has it to those that join."""
-        if not plan.joiners or not (plan.holder == self.world.rank or self.world.rank in plan.joiners):
+        is_holder = self.world.rank == plan.holder
+        if not plan.joiners or not (is_holder or self.world.rank in plan.joiners):
             return
         if self.model is None or self.optimizer is None or self.history is None:
             raise RuntimeError("ranks can join once the training loop has called backend.begin_training")
         state = self.model, self.optimizer, self.history
-        if self.world.rank != plan.holder:
+        if not is_holder:
             recv_state(self.world, plan.holder, *state)
-        for rank in plan.joiners if self.world.rank == plan.holder else ():
+        for rank in plan.joiners if is_holder else ():
             send_state(self.world, rank, *state)
 
     def note_changes(self, plan: Plan) -> None:

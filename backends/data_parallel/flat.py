@@ -1,8 +1,7 @@
 """Parameters laid end to end in one array, so that one message carries them and ranks can own even parts.
 
 Lecture section: synchronous data parallelism; sharded server. Lesson: 06_data_parallel, by ``bucketed.py``.
-Large parameters are cut and small ones share a part, so the owners of parts differ by one element in what
-they send and receive.
+Large parameters are cut and small ones share a part, so that parts differ by one element at most.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ class Segment(NamedTuple):
 
 
 class FlatLayout:
-    """The layout of some parameters of one dtype in ``parts`` slices, whose sizes differ by at most one.
-
-    Raises ValueError for parameters of different dtypes, which one array cannot hold.
-    """
+    """The layout of some parameters in ``parts`` slices; ValueError where they are of different dtypes."""
 
     def __init__(self, parameters: Sequence[Parameter], parts: int = 1):
         self.parameters = list(parameters)

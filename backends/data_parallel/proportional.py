@@ -45,8 +45,8 @@ def proportional_shares(n: int, speeds: Sequence[float]) -> list[slice]:
 class ProportionalDataParallel(DataParallel):
     """Data parallelism whose shares are proportional to the speeds of the ranks; trains like ``Serial``.
 
-    The speed of a rank is the samples per second of its own forward and backward. The ranks exchange speeds
-    in a small all-gather every ``every`` steps; before the first one the shares are even. A rank that had no
+    The speed of a rank is the samples per second of its forward and backward. The ranks exchange speeds in a
+    small all-gather every ``every`` steps; before the first one the shares are even. A rank that had no
     samples reports twice its last speed, or counts with the mean of the others if it has none, so that it
     gets samples again. With ``batch_norm`` "synchronized" ranks wait for one another in forward, so all seem
     equally fast. A checkpoint holds the speeds, and the same ranks go on with them; others begin evenly.

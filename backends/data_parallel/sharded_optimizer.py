@@ -1,6 +1,6 @@
 """Each rank holds the optimizer's state of its elements only; here the parts come together, and apart again.
 
-Lecture section: data lifetimes. Lesson: 06_data_parallel, by ``sharded_state.py``.
+Lecture section: data lifetimes. Lesson: 06_data_parallel, by ``sharded.py``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ShardedOptimizer(PlacedState):
         raise NotImplementedError(f"{type(self).__name__} needs the method owned_by")
 
     def trained_by(self, optimizer: Optimizer, rank: int) -> list[Elements]:
-        """Those of them that the optimizer trains."""
+        """The elements of ``rank`` that the optimizer trains."""
         trained = set(optimizer.parameters)
         return [(parameter, within) for parameter, within in self.owned_by(rank) if parameter in trained]
 

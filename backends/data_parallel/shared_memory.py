@@ -1,5 +1,4 @@
-"""On one machine no gradient is sent: each rank sums a share of all ranks' gradients in shared memory, and
-updates this share of the weights, of which all ranks read one copy.
+"""On one machine no gradient is sent: ranks sum them, and update one copy of the weights, in shared memory.
 
 Lecture section: synchronous data parallelism. Lesson: 06_data_parallel.
 """
@@ -41,7 +40,7 @@ class Block(NamedTuple):
 
 
 class SharedMemoryState(ShardedOptimizer):
-    """The state of a model whose weights and optimizer the ranks share, and of which each has gradients."""
+    """The state of a model whose weights and optimizer the ranks share, while each has its gradients."""
 
     backend: SharedMemoryDataParallel
 
@@ -83,9 +82,9 @@ class SharedMemoryDataParallel(SynchronousDataParallel):
 
     Each rank computes its gradients in memory that the others can read. When all have computed them, it sums
     its share of the elements in rank order, a block at a time, and passes each block to the optimizer while
-    it is in the cache; all ranks wait until all shares are updated. So there is one copy of the weights for
-    all ranks, and one of the optimizer's state, each share on the rank that uses it. A step sends no message
-    (only a few numbers if the optimizer needs norms). ``grad`` stays this rank's own, and is not clipped.
+    it is in the cache; all ranks wait until all shares are updated. Each share of the optimizer's state is on
+    the rank that uses it. A step sends no message (only a few numbers if the optimizer needs norms). ``grad``
+    stays this rank's own, and is not clipped.
 
     ``place`` raises ValueError where the ranks do not share a machine or the weights are on a GPU.
     """
@@ -146,8 +145,8 @@ class SharedMemoryDataParallel(SynchronousDataParallel):
     def block_elements(self, flat: FlatLayout, rank: int) -> Iterator[tuple[int, slice]]:
         """Numbers of parameters, and a rank's elements of them: its share of each stripe of all elements.
 
-        A stripe may end within a parameter. All ranks share every stripe equally, because the gradients that
-        were computed last are still in a cache (2 % of a step of W2 in the benchmarks).
+        A stripe is shared, not a parameter, because the gradients that were computed last are still in a
+        cache (2 % of a step of W2 in the benchmarks).
         """
         stripe = BLOCK * self.size
         for start in range(0, flat.size, stripe):
@@ -159,9 +158,8 @@ class SharedMemoryDataParallel(SynchronousDataParallel):
 
     def finish(self, model: Module, loss: float) -> float:
         """Wait until all ranks have their gradients; return the loss of the batch."""
-        summary = self.summary.pack(loss)
         self.bucket.fill(self.bucket.views)
-        self.summaries[self.rank][self.turn] = summary
+        self.summaries[self.rank][self.turn] = self.summary.pack(loss)
         self.memory.barrier("to finish a step")
         loss, self.reached = self.summary.unpack(total([summary[self.turn] for summary in self.summaries]))
         self.turn = 1 - self.turn
@@ -176,7 +174,7 @@ class SharedMemoryDataParallel(SynchronousDataParallel):
         self.memory.barrier("to update")
 
     def close(self) -> None:
-        """Free the shared memory; each rank's model gets weights of its own."""
+        """Free the shared memory; each rank's model gets its own copy of the weights."""
         for parameter in [] if self.step_summary is None else self.step_summary.parameters:
             parameter.data = parameter.data.copy()
         super().close()

@@ -6,7 +6,6 @@ Lecture section: what a cluster would do. Lesson: 15_scale, by ``elastic.py``.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ MODEL, OPTIMIZER = "model", "optimizer"
 
 def send_state(comm: Communicator, to: int, model: Module, optimizer: Optimizer, history: History) -> None:
     """Send parameters, statistics, optimizer state by name, generators' states and the history to a rank."""
-    arrays = dict(arrays_of(model, optimizer))
+    arrays = arrays_of(model, optimizer)
     facts = {
         "arrays": [list(name) for name in arrays],
         "generators": generator_states(model),
@@ -50,7 +49,7 @@ def recv_state(
     vars(history).update(facts["history"])
 
 
-def arrays_of(model: Module, optimizer: Optimizer) -> Mapping[tuple[str, str, str], np.ndarray]:
+def arrays_of(model: Module, optimizer: Optimizer) -> dict[tuple[str, str, str], np.ndarray]:
     """By "model" or "optimizer", key and name: the arrays, and the numbers as arrays without axes."""
     arrays = {(MODEL, "", name): array for name, array in model.state_dict().items()}
     for key in sorted({key for state in optimizer.state for key in state}):

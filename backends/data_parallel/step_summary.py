@@ -1,4 +1,4 @@
-"""What ranks exchange beside gradients, in the same message: loss, reached parameters, running statistics.
+"""What ranks exchange with the gradients, in one message: loss, reached parameters, running statistics.
 
 Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``synchronous.py``.
 """
@@ -17,12 +17,11 @@ BACKWARDS = 64  # more than ranks run before a reduction; what is above tells ba
 
 
 class StepSummary:
-    """A vector of one rank's figures; the sum of the vectors over the ranks tells all ranks the same.
+    """A vector of one rank's figures, of length 2 + ranks + parameters + running statistics; ranks sum them.
 
-    Length 2 + ranks + parameters + running statistics. A parameter that no rank's loss reached keeps the
-    gradient None, as it would serially, so each rank says which parameters its loss reached. Running
-    statistics become the mean over the ranks, weighted by their shares of the samples: those of a serial
-    batch-norm over groups.
+    A parameter that no rank's loss reached keeps the gradient None, as it would serially, so each rank says
+    which parameters its loss reached. Running statistics become the mean over the ranks, weighted by their
+    shares of the samples: those of a serial batch-norm over groups.
     """
 
     def __init__(self, model: Module, rank: int, size: int, *, statistics: bool = True):

@@ -15,12 +15,7 @@ from minigrad.tensor import Tensor
 from minigrad.work import ForwardBackward, Work, forward_backward_pass
 
 from ..comm.communicator import Communicator
-from ..consistency import (
-    broadcast_model,
-    check_same_on_all_ranks,
-    checksum_of,
-    synchronize_batch_norms,
-)
+from ..consistency import broadcast_model, check_same_on_all_ranks, checksum_of, synchronize_batch_norms
 from .step_summary import StepSummary
 
 SYNCHRONIZED = {"ranks": False, "synchronized": True}
@@ -68,7 +63,7 @@ class SynchronousDataParallel(Strategy):
         return self.step_summary
 
     def check_batch(self, batch: Batch) -> None:
-        """Here no message is added: the checksum travels in the summary of the step."""
+        """Add no message: the checksum travels in the summary of the step."""
         self.summary.batch_checksum = checksum_of(batch)
 
     def shard(self, batch: Batch) -> Batch:

@@ -4,10 +4,10 @@ from collections import Counter
 from itertools import combinations
 from pathlib import Path
 
+from minigrad_course.crashes.recorded_disk import RecordedDisk
 from minigrad_course.lesson.questions import Question
 
 from backends.checkpoint.memory_checkpoints import Lost, PartnerCopies, XorParity
-from backends.checkpoint.recorded_disk import RecordedDisk
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 

@@ -24,13 +24,13 @@ import drawings
 import numpy as np
 import saving
 import training
+from minigrad_course.crashes.crash_states import files_in_words
 from minigrad_course.shared.checkpoint_interval import daly, waste, young
 from minigrad_course.shared.style import start_lesson
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from backends.checkpoint import Checkpoints, Lost, PartnerCopies, XorParity
-from backends.checkpoint.crash_states import files_in_words
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from minigrad import figures

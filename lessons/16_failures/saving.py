@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from minigrad_course.crashes.crash_states import crash_states, in_words
+from minigrad_course.crashes.recorded_disk import RecordedDisk
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from backends.checkpoint import Checkpoints
-from backends.checkpoint.crash_states import crash_states, in_words
-from backends.checkpoint.recorded_disk import RecordedDisk
 from backends.comm import run_ranks
 
 RANKS = 2

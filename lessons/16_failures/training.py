@@ -6,11 +6,11 @@ import json
 from typing import NamedTuple
 
 import numpy as np
+from minigrad_course.crashes.recorded_disk import RecordedDisk
 from safetensors.numpy import load, save
 
 from backends.checkpoint import Checkpoints
 from backends.checkpoint.checkpoints import shared_out
-from backends.checkpoint.recorded_disk import RecordedDisk
 from backends.checkpoint.training_state import gather_state, load_model_state, load_state
 from backends.comm.virtual import VirtualCluster
 from backends.data_parallel import DataParallel, Sharded

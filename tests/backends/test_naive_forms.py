@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from minigrad_course.crashes.recorded_disk import RecordedDisk
 
 from backends.checkpoint import naive as naive_checkpoint
-from backends.checkpoint.recorded_disk import RecordedDisk
 from backends.comm import run_ranks
 from backends.data_parallel.compression import naive as naive_compression
 from backends.data_parallel.parameter_server import naive as naive_server

@@ -12,11 +12,6 @@ from tests.backends.checkpoint.corruption_laws import (
     other_names_are_no_generations,
     ranks_take_the_same_generation,
 )
-from tests.backends.checkpoint.crash_state_laws import (
-    the_states_are_those_of_kills_and_of_losses,
-    words_of_a_program,
-    words_of_what_is_left,
-)
 from tests.backends.checkpoint.power_laws import (
     a_disk_syncs_what_it_wrote,
     a_folder_has_one_writer,
@@ -33,12 +28,10 @@ from tests.backends.checkpoint.power_laws import (
     what_another_run_took_is_not_committed,
 )
 from tests.bugs.bug import Bug
-
-CHECKPOINTS, DISK, IN_MEMORY, CRASHES = (
-    "backends.checkpoint.checkpoints",
-    "backends.checkpoint.disk",
-    "backends.checkpoint.recorded_disk",
-    "backends.checkpoint.crash_states",
+from tests.minigrad_course.crashes.crash_state_laws import (
+    the_states_are_those_of_kills_and_of_losses,
+    words_of_a_program,
+    words_of_what_is_left,
 )
 
 BUGS = [

@@ -95,10 +95,6 @@ def low_rank_sums_are_projections() -> None:
 
 # Bugs
 
-(COMPRESSED, COMPRESSOR, SPARSIFICATION, DGC, QUANTIZATION, LOW_RANK) = (
-    f"backends.data_parallel.compression.{module}"
-    for module in ("compressed", "compressor", "sparsification", "dgc", "quantization", "low_rank")
-)
 RESIDUAL, LOST, BOOK = "self.error = v - own", "was lost or came from nowhere", "differs by"
 
 BUGS = [

@@ -150,15 +150,6 @@ def traits_together_depart_where_one_does() -> None:
 # Bugs
 
 SERIAL = "of its scale on rank"
-STRATEGY, STATE = "minigrad.strategy", "minigrad.placed_state"
-(REPLICATED, SYNCHRONOUS, BUCKETED, SHARDED, GATHERED, FLAT_PARAMETER, STEP_SUMMARY, BACKUP, AVERAGING) = (
-    f"backends.data_parallel.{module}"
-    for module in (
-        *("data_parallel", "synchronous", "bucketed"),
-        *("zero.sharded", "zero.gathered_weights", "zero.flat_parameter"),
-        *("step_summary", "backup_workers", "averaging"),
-    )
-)
 
 BUGS = [
     Bug("the hooks alone count the ranks and not their samples", "Backend.work", "len(mine) / len(batch)",

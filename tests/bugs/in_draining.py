@@ -139,19 +139,10 @@ def residuals_are_for_the_same_ranks() -> None:
 
 # Bugs
 
-STATE = "backends.checkpoint.training_state"
-SERVERS = "backends.data_parallel.parameter_server.parameter_server"
-SERVED = "backends.data_parallel.parameter_server.servers_state"
-SERVER = "backends.data_parallel.parameter_server.server"
-BACKUP, SHARES = "backends.data_parallel.backup_workers", "backends.data_parallel.proportional"
-CHECKPOINTS = "backends.checkpoint.training_checkpoints"
-PIPEDREAM = "backends.pipeline.asynchronous"
 DRAIN = "    backend.state.drain(model)\n"
 DIFFERS = r"rank \d: .*(differs|losses|is not)"
 DEADLOCK = "Deadlock"
 BOOK = "Not equal to tolerance"
-APPLY = "            self.server.apply(self.server.pushes, self.optimizer)\n"
-USE = "        self.backend.use(self.newest_answers())\n"
 
 BUGS = [
     Bug("nothing is drained", "gather_state", DRAIN, "", pipedream_goes_on, "."),

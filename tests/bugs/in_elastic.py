@@ -63,13 +63,6 @@ def an_agreement_is_the_same_on_all_that_live() -> None:
 
 # Bugs
 
-ELASTIC, TRANSFER, SYNCHRONOUS, RECOVERABLE, THREADS = (
-    "backends.data_parallel.elastic",
-    "backends.data_parallel.state_transfer",
-    "backends.data_parallel.synchronous",
-    "backends.comm.recoverable",
-    "backends.comm.recoverable_threads",
-)
 DIFFERENT = "Not equal to tolerance|Arrays are not equal"
 STUCK = "no rank can go on"
 

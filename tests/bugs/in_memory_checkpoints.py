@@ -10,8 +10,6 @@ from tests.backends.checkpoint.memory_laws import (
 )
 from tests.bugs.bug import Bug
 
-MEMORY = "backends.checkpoint.memory_checkpoints"
-
 BUGS = [
     Bug(
         "the partner is on the same host",

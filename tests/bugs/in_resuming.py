@@ -174,11 +174,7 @@ def residuals_go_on() -> None:
 # Bugs
 
 DIFFERS = r"rank \d: .*(differs|losses|is not)"
-STATE = "backends.checkpoint.training_state"
-PLACED, SHARDED = "minigrad.placed_state", "backends.data_parallel.sharded_optimizer"
-MODEL, STACK = "backends.model_parallel.model_parallel", "backends.stack"
 
-AVERAGING, COMPRESSION = "backends.data_parallel.averaging", "backends.data_parallel.compression"
 
 BUGS = [
     Bug("models of ranks are taken for one", "ModelAveraging.traits", "models_differ=True, ", "",

@@ -43,25 +43,7 @@ def the_default_trains() -> None:
 
 # Bugs
 
-SERVER, RULES, STRATEGY = (
-    f"backends.data_parallel.parameter_server.{module}"
-    for module in ("server", "consistency", "parameter_server")
-)
-FLAT = "backends.data_parallel.flat"
 BOOK = "Not equal to tolerance"
-STEP = "        optimizer.step(self.parts(mean, reached))\n"
-SERVES = """            while (pushes := self.consistency.next_update(self)) is not None:
-                self.apply(pushes, optimizer)
-            for ready in self.ready_workers():
-                comm.send(self.answer, ready, PULL)
-"""
-HALF_UPDATED = """            old = self.answer.copy()
-            while (pushes := self.consistency.next_update(self)) is not None:
-                self.apply(pushes, optimizer)
-            for ready in self.ready_workers():
-                old[:20] = self.answer[:20]
-                comm.send(old, ready, PULL)
-"""
 BOUND = "clock - server.version <= self.staleness"
 
 BUGS = [

@@ -55,9 +55,6 @@ def a_cut_banner_is_not_shown() -> None:
 
 # Bugs
 
-AGREEMENT, COMMAND = "backends.checkpoint.stop_agreement", "backends.checkpoint.training_checkpoints"
-CHECKPOINTS, RESTARTS = "backends.checkpoint.checkpoints", "backends.launch.restarts"
-SUPERVISE, RESUME = "backends.launch.supervise", "backends.process.stopped"
 
 BUGS = [
     Bug("a rank stops at a step of its own", "StopAgreement.after_step", "if self.comm.size == 1:",

@@ -109,7 +109,7 @@ class Compressed(DataParallel):
         self.error: Array = None  # None without feedback
 
     def place(self, model: Module) -> Module:
-        """As ``DataParallel``, with residuals of 0; raises ValueError too for parameters of several dtypes.
+        """Place with residuals of 0; raises ValueError as ``DataParallel``, and for several dtypes.
 
         Rank 0 warns of parameters that are sent uncompressed.
         """

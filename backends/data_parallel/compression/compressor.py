@@ -1,7 +1,7 @@
 """A compressor makes a short message of a vector, and the other ranks a vector of the message.
 
 Lecture section: gradient compression. Lesson: 10_gradient_compression, by ``compressed.py``. The base of all
-compressors; each family has a file of its own, and entry points declare them by name.
+compressors; each family has a file, and entry points declare them by name.
 """
 
 from __future__ import annotations

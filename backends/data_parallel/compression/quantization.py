@@ -51,23 +51,19 @@ class OneBit(AllGatherCompressor):
             start += 2 * x.shape[1]
 
 
-class ScaledSign(OneBit):
+class ScaledSign(AllGatherCompressor):
     """The sign of each entry times the mean |v| of its parameter (EF-signSGD); without feedback it may fail.
 
     ||C(v) - v||^2 = (1 - ||v||_1^2 / (n ||v||_2^2)) ||v||_2^2. ceil(n / 8) bytes, and one number for each
     parameter. 0 counts as positive.
     """
 
-    def start(self, layout: FlatLayout, rank: int, size: int) -> None:
-        super().start(layout, rank, size)
-        self.scales = len(layout.parameters)
-
     def compress(self, v: Array) -> Array:
         means = array_module(v).stack([abs(x).sum() / max(x.size, 1) for x in self.layout.views(v)])
         return pack_bytes(means.astype(v.dtype), pack_bits(v >= 0, 1))
 
     def add(self, payload: Array, total: Array) -> None:
-        (means,) = unpack_bytes(payload, (total.dtype, self.scales))
+        (means,) = unpack_bytes(payload, (total.dtype, len(self.layout.parameters)))
         above = unpack_bits(payload[means.nbytes :], 1, total.size).astype(bool)
         views = self.layout.views
         for x, mask, mean in zip(views(total), views(above), means, strict=True):

@@ -10,7 +10,7 @@ import json
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,11 +22,12 @@ from minigrad.device import Array, array_module, to_host
 from minigrad.lookup import at_least_one
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.placed_state import Values
 from minigrad.strategy import Strategy
 from minigrad.traits import Traits
 from minigrad.work import ForwardBackward, Loss, Work, forward_backward_pass
 
-from ...comm.collectives import broadcast
+from ...comm.collectives import allgather, allreduce, broadcast
 from ...comm.communicator import Communicator, RankEnded
 from ...consistency import (
     bits_of_checksum,
@@ -41,6 +42,7 @@ from ...consistency import (
 from ...grid import colocate_servers
 from ...stale_rates import find_stale_rate
 from ..flat import FlatLayout, Segment
+from ..sharded_optimizer import Elements, ShardedOptimizer
 from .consistency import consistency_model
 from .server import (
     PULL,
@@ -53,11 +55,10 @@ from .server import (
     lost_server_error,
     send_results,
 )
-from .servers_state import ServersState
 
 
 class ServersDeclaration(Declaration):
-    """The declaration of ``ParameterServer``."""
+    """Checks the numbers of servers, and reports stale gradients and workers that left."""
 
     def check_options(self, ranks: int, options: Mapping[str, Any]) -> None:
         servers = options.get("servers", 1)
@@ -93,6 +94,53 @@ class ServersDeclaration(Declaration):
         return rows
 
 
+class ServersState(ShardedOptimizer):
+    """The state of a model whose parameters are cut among the servers."""
+
+    backend: ParameterServer
+
+    def owned_by(self, rank: int) -> Iterator[Elements]:
+        """The elements of a server, in the order in which it passes them to its optimizer."""
+        layout, number = self.backend.layout, rank - self.backend.workers
+        for n, within, _ in layout.segments(number) if number >= 0 else ():
+            yield layout.parameters[n], within
+
+    def parameter_values(self, model: Module) -> Values:
+        """The servers' parameters, by name. Collective."""
+        parts = [answer[1:] for answer in self.newest_answers()]
+        views = self.backend.layout.views(to_host(array_module(parts[0]).concatenate(parts)))
+        current = dict(zip(self.backend.layout.parameters, views, strict=True))
+        return {name: to_host(current.get(p, p.data)) for name, p in model.named_parameters().items()}
+
+    def newest_answers(self) -> list[Array]:
+        """What each server holds: its version, and its part of the parameters. Collective."""
+        server, first = self.backend.server, self.backend.layout.parameters[0].data
+        own = first.reshape(-1)[:0] if server is None else server.answer
+        return allgather(self.backend.comm, own)[self.backend.workers :]
+
+    def drain(self, model: Module) -> None:
+        """Apply the remaining gradients; then all ranks have the servers' newest parameters.
+
+        Running statistics become the mean of the workers', weighted by their samples.
+        """
+        self.backend.conclude()
+        self.backend.use(self.newest_answers())
+        if statistics := running_statistics(model):
+            like, samples = self.backend.layout.parameters[0].data, self.backend.samples
+            load_mean(statistics, allreduce(self.backend.comm, weighted(like, statistics, float(samples))))
+
+    def own_values(self) -> dict[str, Any]:
+        server = self.backend.server
+        return super().own_values() | ({} if server is None else server.own_values())
+
+    def set_own_values(self, values: dict[str, Any]) -> None:
+        super().set_own_values(values)
+        backend = self.backend
+        if backend.server is not None:
+            backend.server.resume(backend.steps, backend.versions[backend.rank - backend.workers])
+            backend.server.set_own_values(values)
+
+
 class ParameterServer(Strategy):
     """The last ``servers`` ranks hold the parameters, the others are workers with a share of each batch.
 
@@ -118,8 +166,7 @@ class ParameterServer(Strategy):
     continue; if a server ends, all ranks do. After ``finalize`` all ranks have the servers' parameters, the
     workers' mean statistics, ``staleness_counts`` (of the first server) and ``lost``. Before a checkpoint
     all ranks get parameters and statistics too, of which none may be lost; so with ``survive`` there is no
-    checkpoint. The loss and gradients
-    of a step are those of the worker's own share; the loss is 0 on servers.
+    checkpoint. The loss and gradients of a step are over the worker's own share; the loss is 0 on servers.
 
     In a Stack a worker is a replica of several ranks, which share a model or are a pipeline, and so is a
     server: each of its ranks holds the parameters of the workers' ranks in the same place. All of them apply
@@ -203,7 +250,7 @@ class ParameterServer(Strategy):
 
     @property
     def replica(self) -> list[Communicator]:
-        """Of the strategies inside this one, in a Stack, those that have several ranks."""
+        """The ranks of each strategy inside this one, in a Stack, that has several."""
         return [member.comm for member in self.inner if member.size > 1]
 
     def begin_step(self, model: Module) -> bool:
@@ -215,7 +262,7 @@ class ParameterServer(Strategy):
         return True
 
     def check_batch(self, batch: Batch) -> None:
-        """Here the servers check: the checksum travels in the push of the step."""
+        """Let the servers check: the checksum travels in the push of the step."""
         self.batch = checksum_of(batch) % (1 << bits_of_checksum(self.layout.parameters[0].dtype))
 
     def shard(self, batch: Batch) -> Batch:

@@ -1,8 +1,7 @@
 """One parameter server: it collects gradients, updates its part of the parameters, and ends the training.
 
-Lecture section: asynchronous parameter server. Lesson: 08_parameter_server. When an update is made, and when
-a worker may proceed, is the whole difference between asynchronous and synchronous training: see
-``consistency``.
+Lecture section: asynchronous parameter server. Lesson: 08_parameter_server. ``consistency`` decides when an
+update is made and when a worker may proceed, which is what tells asynchronous from synchronous training.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ NextPush = Callable[[], tuple[int, Array]]
 class Push(NamedTuple):
     """A worker's gradient over its ``samples`` of step ``clock``, for a server's part of the parameters.
 
-    ``version`` is that of the parameters the gradient was computed with; ``reached`` says for each segment
-    whether the loss reached its parameter. ``batch`` is the checksum of the whole batch, 0 in most steps.
+    It was computed with the parameters of ``version``; ``reached`` says for each segment whether the loss
+    reached its parameter. ``batch`` is the checksum of the whole batch, 0 in most steps.
     """
 
     worker: int
@@ -108,11 +107,10 @@ class Server:
     """The state of one server. ``answer`` is its message: the version, and its part of the parameters.
 
     ``segments`` say which parameters these are, with ``n`` counted as by the optimizer, -1 for those that it
-    does not have. ``clocks`` has the
-    number of pushes of every worker that is still there, ``pushes`` the gradients that are not applied yet,
-    ``waiting`` the workers without an answer. ``stale_rate`` returns the factor of lr, see ``stale_rates``.
-    ``staleness`` counts the applied gradients by the updates between the version they were computed with and
-    their own, ``applied`` by worker; ``lost`` are the workers that left.
+    does not have. ``clocks`` has the number of pushes of every worker that is still there, ``pushes`` the
+    gradients that are not applied yet, ``waiting`` the workers without an answer. ``stale_rate`` returns the
+    factor of lr (``stale_rates``). ``staleness`` counts the applied gradients by the updates between the
+    version they were computed with and their own, ``applied`` by worker; ``lost`` are the workers that left.
     """
 
     answer: Array

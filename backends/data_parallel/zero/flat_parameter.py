@@ -21,7 +21,6 @@ from ..flat import FlatLayout
 Start = Callable[[Callable[[Communicator], Any], str, int], Callable[[], Any]]
 """Starts a collective, with its name and bytes; returns the function that waits for its result."""
 
-
 ORDER = "sharded layers must be called on all ranks in the same order"
 NUMBERS = 16  # that a shape can tell apart, by its axes
 

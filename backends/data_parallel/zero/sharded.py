@@ -13,16 +13,20 @@ the two needs only a part. For P float32 parameters on N ranks, with K bytes of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from typing import Any
 
-from minigrad.device import Array
+import numpy as np
+
+from minigrad.device import Array, to_host
 from minigrad.lookup import at_least_one
 from minigrad.module import Module
 from minigrad.optim import Optimizer
+from minigrad.placed_state import Values
 from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
 from minigrad.traits import Traits
@@ -32,11 +36,52 @@ from ...comm.background import Background
 from ...comm.collectives import allreduce
 from ...comm.communicator import Communicator
 from ..flat import buckets
+from ..sharded_optimizer import Elements, ShardedOptimizer
 from ..synchronous import SynchronousDataParallel
 from .flat_parameter import FlatParameter, nan_like
 from .gather_on_use import GatherOnUse
 from .gathered_weights import GatheredWeights
-from .sharded_state import ShardedState
+
+
+class ShardedState(ShardedOptimizer):
+    """The state of a model whose flat parameters are cut into equal parts, one for each rank."""
+
+    backend: Sharded
+
+    def owned_by(self, rank: int) -> Iterator[Elements]:
+        for flat in self.backend.flats:
+            for n, within, _ in flat.layout.segments(rank):
+                yield flat.parameters[n], within
+
+    def parameter_values(self, model: Module) -> Values:
+        whole = {}
+        for flat in self.backend.flats:
+            whole.update(zip(flat.parameters, flat.values(), strict=True))
+        named = model.named_parameters().items()
+        return {name: whole[p] if p in whole else to_host(p.data) for name, p in named}
+
+    def gradient_values(self, model: Module) -> Values:
+        grads = {}
+        for flat in self.backend.flats:
+            sums = zip(flat.parameters, flat.all_gather_gradients(), strict=True)
+            grads.update((p, to_host(g)) for p, g in sums if p in flat.reached)
+        return {name: grads.get(p) for name, p in model.named_parameters().items()}
+
+    @contextmanager
+    def accumulate(self, model: Module) -> Iterator[None]:
+        """Add the new sums to this rank's elements of the earlier ones."""
+        flat_of = self.backend.flat_of
+        earlier = {p: flat.owned_gradient(p).copy() for p, flat in flat_of.items() if p.grad is not None}
+        for parameter in earlier:
+            parameter.grad = None
+        yield
+        for parameter, g in earlier.items():
+            flat_of[parameter].owned_gradient(parameter)[...] += g
+        self.backend.mark(earlier)
+
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """The sum over the ranks, as each has those of its parts."""
+        return self.backend.sum(squares)
 
 
 class Sharded(SynchronousDataParallel):
@@ -44,9 +89,9 @@ class Sharded(SynchronousDataParallel):
 
     ``stage`` says which arrays are sharded: 1, the optimizer's state; 2, also the gradients; 3, also the
     weights, which are whole only while a layer computes. Parameters travel as flat parameters (FSDP's term):
-    buckets of ``bucket_bytes``, in stage 3 the parameters of one module. Beside the table's bytes a rank
-    holds the frozen parameters, and a second copy of a flat parameter while it travels. The gradients of
-    several ``micro_batches`` add up whole, and are reduced once.
+    buckets of ``bucket_bytes``, in stage 3 the parameters of one module. A rank also holds the frozen
+    parameters, and a second copy of a flat parameter while it travels. The gradients of several
+    ``micro_batches`` add up whole, and are reduced once.
 
     After ``step`` a parameter's ``grad`` reads NaN and takes no memory: its owners hold the sum, which
     ``full_gradients`` collects. In stage 3 a parameter's ``data`` reads NaN except while its own module runs,

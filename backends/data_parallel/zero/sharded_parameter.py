@@ -23,7 +23,7 @@ HUGE = 1 << 22
 
 
 class ShardedParameter(FlatParameter):
-    """A flat parameter whose shard has memory of its own; the whole array has memory only while it is in use.
+    """A flat parameter whose whole array has memory only while it is in use; the shard is another array.
 
     Between ``reshard`` and the next ``unshard`` the parameters' ``data`` read NaN.
     """

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from minigrad_course.crashes.crash_states import files_in_words, in_words
+from minigrad_course.crashes.recorded_disk import RecordedDisk
 from minigrad_course.grading import Wrong
 from minigrad_course.grading.counterexample import is_consequence
 from minigrad_course.grading.restricted_comm import RestrictedComm, RestrictedObject
 from minigrad_course.grading.submission import on_rank
 
-from backends.checkpoint.crash_states import files_in_words, in_words
-from backends.checkpoint.recorded_disk import RecordedDisk
 from backends.comm import ThreadComm, run_ranks
 
 SHOWN = 14  # operations of a counterexample

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import hypothesis.strategies as st
+from minigrad_course.crashes.crash_states import kills
+from minigrad_course.crashes.recorded_disk import RecordedDisk
 from minigrad_course.grading import Part, Task, Wrong
 from minigrad_course.grading.assignment import load_file
 
-from backends.checkpoint.crash_states import kills
-from backends.checkpoint.recorded_disk import RecordedDisk
 from backends.comm import Communicator
 
 HERE = Path(__file__).parent

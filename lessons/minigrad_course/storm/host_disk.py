@@ -12,9 +12,9 @@ from pathlib import Path
 from random import Random
 
 from backends.checkpoint.disk import Disk
-from backends.checkpoint.recorded_disk import Operation, RecordedDisk, after_power_loss, replayed
 from backends.comm.mailboxes import Wait
 
+from ..crashes.recorded_disk import Operation, RecordedDisk, after_power_loss, replayed
 from .unreliable_cluster import THREAD, UnreliableComm
 
 OPERATION, WRITING = 0.02, 0.15  # seconds of an operation on names, and of writing half of a file

@@ -16,11 +16,11 @@ from pathlib import Path
 from random import Random
 
 from backends.checkpoint.checkpoints import generation_names
-from backends.checkpoint.recorded_disk import RecordedDisk
 from backends.comm.virtual import Link
 from backends.registry import MakeStrategy
 from backends.words import counted
 
+from ..crashes.recorded_disk import RecordedDisk
 from .event import Event, Life
 from .fault import LASTING, Fault, draw_faults
 from .host_disk import HostDisk, SharedStorage, power_loss

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from backends.checkpoint.checkpoints import Damaged, generations
-from backends.checkpoint.recorded_disk import RecordedDisk
 from minigrad.train import History
 
+from ..crashes.recorded_disk import RecordedDisk
 from .host_disk import HostDisk, SharedStorage
 from .job import FOLDER, Job, RankState
 from .unreliable_cluster import UnreliableCluster, UnreliableComm

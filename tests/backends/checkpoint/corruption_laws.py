@@ -13,9 +13,9 @@ from zlib import crc32
 import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
+from minigrad_course.crashes.recorded_disk import RecordedDisk
 
 from backends.checkpoint.checkpoints import Checkpoints, Damaged, generations, read_generation, sealed
-from backends.checkpoint.recorded_disk import RecordedDisk
 from backends.comm import ThreadComm, run_ranks
 from tests.backends.checkpoint.power_laws import FOLDER, alone, arrays_of, facts_of, facts_of_all, same_arrays
 

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import numpy as np
+from minigrad_course.crashes.crash_states import torn_writes
+from minigrad_course.crashes.recorded_disk import RecordedDisk
 
 from backends.checkpoint import checkpoints
 from backends.checkpoint.checkpoints import Checkpoints, generations, newest_generation
-from backends.checkpoint.crash_states import torn_writes
 from backends.checkpoint.disk import Disk
-from backends.checkpoint.recorded_disk import RecordedDisk
 from backends.comm import ThreadComm, broadcast, run_ranks
 from backends.comm.collectives import barrier
 

@@ -1,5 +1,5 @@
-"""Laws of backends/checkpoint/recorded_disk.py: one state that a loss of power leaves is
-one of all that it may leave.
+"""Laws of lessons/minigrad_course/crashes/recorded_disk.py and lessons/minigrad_course/storm/host_disk.py:
+one state that a loss of power leaves is one of all that it may leave.
 """
 
 from random import Random

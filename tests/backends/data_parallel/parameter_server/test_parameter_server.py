@@ -1,4 +1,4 @@
-"""Laws of backends/data_parallel/parameter_server/parameter_server.py, servers_state.py, server.py and
+"""Laws of backends/data_parallel/parameter_server/parameter_server.py, server.py and
 consistency.py: equal to one machine in the exact limits, to a list of events always; bytes and time.
 """
 

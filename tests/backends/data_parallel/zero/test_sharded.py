@@ -1,5 +1,5 @@
-"""Laws of backends/data_parallel/zero/sharded.py, sharded_state.py and flat_parameter.py: whatever is
-sharded, training is serial training, by every gradient and weight, on every rank.
+"""Laws of backends/data_parallel/zero/sharded.py and flat_parameter.py: whatever is sharded,
+training is serial training, by every gradient and weight, on every rank.
 """
 
 import numpy as np

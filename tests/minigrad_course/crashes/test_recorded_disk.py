@@ -1,5 +1,5 @@
-"""Laws of backends/checkpoint/recorded_disk.py and disk.py: the disk in memory does what the real one
-does, and loses what POSIX lets it lose.
+"""Laws of lessons/minigrad_course/crashes/recorded_disk.py: the disk in memory does what the real one does,
+and loses what POSIX lets it lose.
 """
 
 import tempfile
@@ -8,10 +8,10 @@ from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.crashes.recorded_disk import RecordedDisk
 
 from backends.checkpoint.disk import Disk
-from backends.checkpoint.recorded_disk import RecordedDisk
-from tests.backends.checkpoint.disk_calls import CALLS, outcome
+from tests.minigrad_course.crashes.disk_calls import CALLS, outcome
 
 
 @given(calls=st.lists(CALLS, max_size=12))

@@ -1,16 +1,16 @@
-"""Laws of backends/checkpoint/crash_states.py: the states after a crash hold those of each cause, and
-words say what a program did and what was left.
+"""Laws of lessons/minigrad_course/crashes/crash_states.py: the states after a crash hold those of each
+cause, and words say what a program did and what was left.
 """
 
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.crashes.crash_states import in_words
+from minigrad_course.crashes.recorded_disk import RecordedDisk
 
-from backends.checkpoint.crash_states import in_words
-from backends.checkpoint.recorded_disk import RecordedDisk
-from tests.backends.checkpoint import crash_state_laws
-from tests.backends.checkpoint.disk_calls import CALLS, outcome
+from tests.minigrad_course.crashes import crash_state_laws
+from tests.minigrad_course.crashes.disk_calls import CALLS, outcome
 
 
 def test_words_of_a_program():

@@ -20,7 +20,7 @@ from math import prod
 from pathlib import Path
 from random import Random
 
-from .disk import Disk
+from backends.checkpoint.disk import Disk
 
 ROOT = 0
 MOST = 512  # subsets at one moment that are all tried; of more, each single one and a few draws
@@ -240,7 +240,7 @@ def replayed(nodes: Nodes, operations: Sequence[Operation]) -> Nodes:
 
 
 def copied(nodes: Nodes) -> Nodes:
-    """The same nodes, so that a change of a folder here is none there."""
+    """A copy of the nodes, so that a change of a folder here is none there."""
     return {number: node.copy() if isinstance(node, dict) else node for number, node in nodes.items()}
 
 

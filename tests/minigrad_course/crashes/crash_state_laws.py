@@ -1,13 +1,15 @@
-"""Laws of backends/checkpoint/crash_states.py: the states after a crash, and what a program did, in words."""
+"""Laws of lessons/minigrad_course/crashes/crash_states.py: the states after a crash, and in words what a
+program did.
+"""
 
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.crashes.crash_states import crash_states, files_in_words, in_words, torn_writes
+from minigrad_course.crashes.recorded_disk import RecordedDisk
 
-from backends.checkpoint.crash_states import crash_states, files_in_words, in_words, torn_writes
-from backends.checkpoint.recorded_disk import RecordedDisk
-from tests.backends.checkpoint.disk_calls import CALLS, outcome
+from tests.minigrad_course.crashes.disk_calls import CALLS, outcome
 
 
 def replaced():
