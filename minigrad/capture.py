@@ -65,7 +65,7 @@ class Captured(Serial):
         return self.launch(model, batch, loss_fn).loss()
 
     def launch(self, model: Module, batch: Batch, loss_fn: Loss) -> CapturedStep:
-        """The same, for which the host does not wait; ``loss()`` of the step reads the loss."""
+        """The step of ``step``, for which the host does not wait; ``loss()`` of the result reads the loss."""
         parameters = list(model.parameters())
         if not all(map(on_gpu, (batch.x, batch.y, *(p.data for p in parameters)))):
             raise ValueError(

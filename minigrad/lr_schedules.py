@@ -20,7 +20,7 @@ Schedule = Callable[[int], float]
 
 
 def constant(lr: float, steps: int) -> Schedule:
-    """The same rate at every step."""
+    """The rate ``lr`` at every step."""
     return lambda t: lr
 
 

@@ -26,7 +26,7 @@ from .tensor_base import TensorBase, as_tensor
 
 
 def recomputed(model: Sequential, segments: int | Sequence[int] | None = None) -> Recomputed:
-    """The same layers, but a tape keeps only the inputs of segments; the gradients are equal bit by bit.
+    """``model``, of which a tape keeps only the inputs of segments; the gradients are equal bit by bit.
 
     ``segments`` is the number of equal segments, by default about the square root of the number of layers;
     or rising bounds: with (0, 4, 8) layers 0 to 3 and 4 to 7 are segments, and layers outside are recorded as

@@ -23,7 +23,7 @@ from .sums import axis_sums
 from .tensor_base import TensorBase
 
 OnGrad = Callable[[Any], object]
-"""It is called with each leaf, a Tensor, as soon as its gradient is final."""
+"""A function that is called with each leaf, a Tensor, as soon as its gradient is final."""
 current_tape: ContextVar[Tape | None] = ContextVar("minigrad.current_tape", default=None)
 
 

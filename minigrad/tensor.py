@@ -40,7 +40,7 @@ class Tensor(TensorBase):
     __array_ufunc__ = None
 
     def detach(self) -> Tensor:
-        """The same data as a constant."""
+        """The data as a constant, whose memory is shared."""
         return Tensor(self.data)
 
     def numpy(self) -> np.ndarray:
@@ -73,7 +73,7 @@ class Tensor(TensorBase):
         return int(self.one_number())
 
     def __format__(self, spec: str) -> str:
-        """As the number that it holds, ``f"{loss:.3f}"``; without a format as ``repr``."""
+        """The number that it holds, as in ``f"{loss:.3f}"``; without a format what ``repr`` returns."""
         return format(self.one_number(), spec) if spec else repr(self)
 
     def one_number(self) -> float:

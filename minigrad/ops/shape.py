@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @op
 def reshape(x: Array, *, shape: tuple[int, ...] | int) -> OpResult:
-    """The same elements, in C order, in another shape; one size may be -1."""
+    """The elements of x, in C order, in another shape; one size may be -1."""
     before = x.shape
     return x.reshape(shape), (lambda g: g.reshape(before),)
 
