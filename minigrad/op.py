@@ -4,7 +4,7 @@ An op returns its value and one pullback per array input, each ``g -> gradient o
 are positional, settings keyword-only. A pullback may be None where no gradient exists (labels,
 indices). It returns a fresh array, ``g`` itself, or a view of either, never one that a closure
 holds, in the shape of the input, or as that was broadcast to the value: the tape sums it. Ops never write
-into an input.
+into an input. ``__all__`` has the words that ops are written with, so that their files import them from here.
 Lecture section: back-propagation. Lesson: 02_backpropagation.
 """
 
@@ -17,15 +17,22 @@ from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 import numpy as np
 
-from .device import Array, on_gpu
+from .device import Array, array_module, on_gpu
+from .dtypes import alike, floating, in_dtype_of
+from .faster import faster
+from .half import half_in_single
 from .keyword_settings import check_positions, name_of
-from .pullback import OpResult
+from .pullback import OpResult, Pullback, shape_of
 from .tape import current_tape
 from .tensor_base import TensorBase, as_array, as_operand, tensor_class
 
 if TYPE_CHECKING:
     from .tensor import Tensor
 
+__all__ = [
+    "Array", "OpResult", "Pullback", "alike", "array_module", "faster", "floating", "half_in_single",
+    "in_dtype_of", "op", "shape_of",
+]  # fmt: skip
 P = ParamSpec("P")
 
 

@@ -12,14 +12,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..device import Array, array_module
-from ..dtypes import in_dtype_of
-from ..faster import faster
 from ..integer_settings import Pair, integer, pair
 from ..lookup import check_choice
 from ..memory_order import nchw, nhwc
-from ..op import op
-from ..pullback import OpResult, Pullback, shape_of
+from ..op import Array, OpResult, Pullback, array_module, faster, in_dtype_of, op, shape_of
 from ..sums import axis_sums
 from ..tape import once
 from .geometry import Geometry, bordered, check_windows_fit, with_border

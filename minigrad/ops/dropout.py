@@ -10,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, array_module
 from ..memory_order import in_memory_order
-from ..op import op
-from ..pullback import OpResult
+from ..op import Array, OpResult, array_module, op
 from ..random_mask import Mask
 
 

@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
-from ..device import Array, array_module
-from ..dtypes import floating
-from ..faster import faster
 from ..keyword_settings import settings_by_name
 from ..memory_order import in_memory_order
-from ..op import op
-from ..pullback import OpResult
+from ..op import Array, OpResult, array_module, faster, floating, op
 from ..tensor_base import TensorBase, as_operand, as_tensor
 from .selection import masked, positive_part, where_positive, winners
 

@@ -9,12 +9,9 @@ import math
 
 import numpy as np
 
-from ..device import Array, array_module, on_gpu
-from ..dtypes import in_dtype_of
-from ..faster import faster
-from ..op import op
+from ..device import on_gpu
+from ..op import Array, OpResult, Pullback, array_module, faster, in_dtype_of, op, shape_of
 from ..product import product
-from ..pullback import OpResult, Pullback, shape_of
 from .selection import sum_by_row
 
 

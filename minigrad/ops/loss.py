@@ -10,14 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, array_module
-from ..dtypes import alike
-from ..faster import faster
 from ..forward_pass import check_whole_batch
-from ..half import half_in_single
 from ..lookup import check_choice
-from ..op import op
-from ..pullback import OpResult, shape_of
+from ..op import Array, OpResult, alike, array_module, faster, half_in_single, op, shape_of
 from ..tensor_base import data_of
 from .elementwise import broadcasts, logistic
 from .selection import masked

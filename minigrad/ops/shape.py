@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..device import Array, array_module
-from ..faster import faster
 from ..integer_settings import are_integers
 from ..keyword_settings import settings_by_name
 from ..lookup import check_choice
 from ..memory_order import is_channels_last, nchw, nhwc
-from ..op import op
-from ..pullback import OpResult, Pullback, shape_of
+from ..op import Array, OpResult, Pullback, array_module, faster, op, shape_of
 from ..tensor_base import TensorBase, as_tensor
 from .axes import Axis, axes_of, axis_of
 from .linear import as_rows
