@@ -1,7 +1,4 @@
-"""Dropout (Srivastava et al. 2014).
-
-Lecture section: back-propagation. Lesson: 02_backpropagation.
-"""
+"""Dropout (Srivastava et al. 2014). Lecture section: back-propagation. Lesson: 02_backpropagation."""
 
 from __future__ import annotations
 

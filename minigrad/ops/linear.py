@@ -1,7 +1,4 @@
-"""Matrix products and the linear layer's op.
-
-Lecture section: back-propagation. Lesson: 02_backpropagation.
-"""
+"""Products of matrices. Lecture section: back-propagation. Lesson: 02_backpropagation."""
 
 from __future__ import annotations
 

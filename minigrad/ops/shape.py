@@ -80,20 +80,17 @@ def roll(x: Array, *, shift: int | Sequence[int], axis: Axis = None) -> OpResult
         raise ValueError(
             f"roll along axis={axis} needs one integer as shift, or one for each axis, got {shift}"
         )
-    back = [-int(n) for n in shifts]
-    if flat:
-        y = rolled(x.reshape(-1), shifts, axes).reshape(x.shape)
-        return y, (lambda g: rolled(g.reshape(-1), back, axes).reshape(g.shape),)
-    return rolled(x, shifts, axes), (lambda g: rolled(g, back, axes),)
+    steps = [(a, int(n)) for a, n in zip(axes, shifts, strict=True)]
+    return rolled(x, steps, flat), (lambda g: rolled(g, [(a, -n) for a, n in steps], flat),)
 
 
-def rolled(x: Array, shifts: Sequence[int], axes: Sequence[int]) -> Array:
-    """The elements of x so many places further along each of the axes."""
-    for axis, shift in zip(axes, shifts, strict=True):
-        first, before = -int(shift) % max(x.shape[axis], 1), (slice(None),) * axis
-        parts = [x[(*before, slice(first, None))], x[(*before, slice(first))]]
-        x = array_module(x).concatenate(parts, axis)
-    return x
+def rolled(x: Array, shifts: Sequence[tuple[int, int]], flat: bool) -> Array:
+    """The elements of x, in a row if ``flat``, so many places further along each axis of ``shifts``."""
+    y = x.reshape(-1) if flat else x
+    for axis, shift in shifts:
+        first, before = -shift % max(y.shape[axis], 1), (slice(None),) * axis
+        y = array_module(x).concatenate([y[(*before, slice(first, None))], y[(*before, slice(first))]], axis)
+    return y.reshape(x.shape) if flat else y
 
 
 @op
@@ -131,8 +128,8 @@ def repeat(x: Array, *, repeats: int | Sequence[int], axis: int | None = None) -
         )
     if len(times) != 1:
         rows = xp.asarray(np.repeat(np.arange(n), np.asarray(times, int)))
-        y = xp.take(x, rows, axis)
-        return y, (lambda g: sum_by_row(g.swapaxes(0, axis), rows, n).swapaxes(0, axis).reshape(shape),)
+        y, to_x = chosen(x, rows, axis)
+        return y, (lambda g: to_x(g).reshape(shape),)
 
     def to_x(g: Array) -> Array:
         parts = g.reshape(*before, n, times[0], *after)
