@@ -194,7 +194,7 @@ class Module:
         state = {name: state[first] for name, first in ties.items() if first in state} | {**state}
         if missing := sorted(here.keys() - state.keys()):
             raise KeyError(f"the state lacks {', '.join(missing)}; it was saved from a different model")
-        unknown = sorted(name for name in state.keys() - here.keys() if not is_count_of_batches(name))
+        unknown = sorted(n for n in state.keys() - here.keys() if n.split(".")[-1] != "num_batches_tracked")
         if unknown:
             raise KeyError(
                 f"the model has no {', '.join(unknown)}; the state was saved from a different model"
@@ -278,11 +278,6 @@ def evaluation_mode(*models: Module) -> Iterator[None]:
     finally:
         for module, mode in modes:  # outermost first, so that the last word is a module's own
             module.train(mode)
-
-
-def is_count_of_batches(name: str) -> bool:
-    """Whether PyTorch's batch-norms have a state of this name, which is for those without a momentum."""
-    return name.rpartition(".")[2] == "num_batches_tracked"
 
 
 def array_like(name: str, value: Any, like: Array) -> Array:

@@ -9,7 +9,7 @@ on the same tape and goes on through what that recorded: through the entries of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 from .device import Array
 from .forward_pass import current_pass
 from .module import Module, Sequential
-from .own_state import OwnState
+from .own_state import OwnState, generators_of
 from .tape import Tape, current_tape
 from .tensor import Parameter, Tensor
 from .tensor_base import TensorBase, as_tensor
@@ -142,7 +142,7 @@ class Replay:
             if not isinstance(getattr(owner, name), Parameter)
         ]  # fmt: skip
         self.arrays = [(owner, name, getattr(owner, name).copy()) for owner, name in places]
-        by_id = {id(rng): rng for module in modules for rng in generators(module)}
+        by_id = {id(rng): rng for module in modules for rng in generators_of(module).values()}
         self.generators = [(rng, rng.bit_generator.state) for rng in by_id.values()]
         inside = {m for module in modules for m in module.modules() if isinstance(m, OwnState)}
         self.own = [(owner, owner.own_values()) for owner in inside]
@@ -175,9 +175,3 @@ class Replay:
             rng.bit_generator.state = state
         for (owner, _), values in zip(self.own, own, strict=True):
             owner.set_own_values(values)
-
-
-def generators(module: Module) -> Iterator[np.random.Generator]:
-    """The generators of random numbers that are attributes of ``module`` and the modules inside."""
-    for inside in module.modules():
-        yield from (value for value in vars(inside).values() if isinstance(value, np.random.Generator))

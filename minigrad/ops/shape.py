@@ -128,8 +128,8 @@ def repeat(x: Array, *, repeats: int | Sequence[int], axis: int | None = None) -
         )
     if len(times) != 1:
         rows = xp.asarray(np.repeat(np.arange(n), np.asarray(times, int)))
-        y, to_x = chosen(x, rows, axis)
-        return y, (lambda g: to_x(g).reshape(shape),)
+        y, to_rows = chosen(x, rows, axis)
+        return y, (lambda g: to_rows(g).reshape(shape),)
 
     def to_x(g: Array) -> Array:
         parts = g.reshape(*before, n, times[0], *after)
