@@ -1,6 +1,6 @@
 """Settings are passed by name: a call that passes them by position gets an error with the names.
 
-PyTorch takes many of them by position, in an order of its own, so a habit would often set the wrong one.
+PyTorch takes many of them by position, in another order, so a habit would often set the wrong one.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from .device import Array, array_module, on_gpu, to_device, to_host
 from .forward_pass import current_path
 from .keyword_settings import check_positions
 from .model_file import ModelFile, read_model
-from .named_parameters import NamedParameters
 from .tensor import Parameter, Tensor
 from .tensor_base import as_array
 
@@ -265,6 +264,16 @@ class Module:
     def describe(self) -> str:
         """The settings, as they stand between the parentheses of ``in_one_line``."""
         return ", ".join(f"{name}={child.in_one_line()}" for name, child in self.children().items())
+
+
+class NamedParameters(dict[str, Parameter]):
+    """A dict of parameters by their dotted names, whose iterator gives pairs of name and parameter.
+
+    So ``for name, p in model.named_parameters():`` is right, as in PyTorch; the names alone are ``keys()``.
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items())
 
 
 @contextmanager

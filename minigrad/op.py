@@ -83,7 +83,7 @@ def lift(
         try:
             arrays = [x.data if isinstance(x, tensor) else as_operand(x, inputs) for x in inputs]
             if len(arrays) == 1 and type(arrays[0]) is not np.ndarray:
-                arrays = [as_array(arrays[0])]  # a number is one only beside an array
+                arrays = [as_array(arrays[0])]  # a number stays one only where another input is an array
             form = compute if type(arrays[0]) is np.ndarray else elsewhere
             result = form(*arrays, **settings)
         except (TypeError, ValueError) as error:
@@ -160,7 +160,7 @@ def lift_two(
 def check_inputs(function: Callable[..., Any], inputs: Sequence[Any], error: Exception) -> None:
     """Raise TypeError, which says more than the ``error`` of an op, where its inputs are of the wrong kind.
 
-    These are settings that were passed by position, and arrays of the host beside those of a GPU.
+    These are settings that were passed by position, and arrays of the host among those of a GPU.
     """
     check_positions(function, name_of(function), len(inputs))
     if isinstance(error, TypeError):
@@ -206,7 +206,7 @@ def check_one_device(name: str, arrays: Sequence[Any]) -> None:
 
 
 def as_0d_array(value: Any, *operands: Any) -> Array:
-    """A number as the 0-d array it stands for, in the operands' dtype: NumPy 1 widens it beside a number."""
+    """A number as the 0-d array it stands for, in the operands' dtype: NumPy 1 widens it by a number."""
     if on_gpu(value):
         return value
     value = np.asarray(value)

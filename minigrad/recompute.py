@@ -78,7 +78,7 @@ Run = Callable[[Tensor], Tensor]
 
 
 def unrecorded(tape: Tape, run: Run, x: Any, replay: Replay) -> Tensor:
-    """``run(x)``, of which ``tape`` gets one ``Segment``, behind the leaves that it used."""
+    """``run(x)``, of which ``tape`` gets one ``Segment``, after the leaves that it used."""
     x = as_tensor(x)
     index = tape.index_of(x)
     with Unrecorded() as first:
@@ -130,7 +130,7 @@ class Replay:
     """What a forward of ``modules`` reads and changes besides parameters, as it is now: to run it twice.
 
     Make it before the first run, and do the second one inside ``with replay:``. There, random numbers are
-    drawn and running statistics read as in the first; behind it they are as they were before the ``with``,
+    drawn and running statistics read as in the first; after it they are as they were before the ``with``,
     so masks are the same and statistics move once. It notes where the forward pass is, the own state of
     modules and the state of every ``np.random.Generator`` that is an attribute of a module, and copies every
     array that is state but no Parameter.

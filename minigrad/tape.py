@@ -1,7 +1,7 @@
 """The tape is a list in the order things ran; backward walks it in reverse.
 
 An entry is what one op left behind: ``[(index, shape, pullback), ...]``, one triple for each input
-that leads to a leaf. A leaf gets an entry of its own at its first use, so reaching that entry on the
+that leads to a leaf. A leaf gets an entry at its first use, so reaching that entry on the
 way back means that every use has been seen: its gradient is final, and is announced there, once.
 Lecture section: back-propagation. Lesson: 02_backpropagation.
 """

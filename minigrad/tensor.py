@@ -102,7 +102,7 @@ class Tensor(TensorBase):
     # Operators
 
     def __eq__(self, other: object) -> Any:
-        """Element by element, as in NumPy, without a gradient; False beside what holds no numbers."""
+        """Element by element, as in NumPy, without a gradient; False where ``other`` holds no numbers."""
         return self.compared(other, operator.eq)
 
     def __ne__(self, other: object) -> Any:
@@ -112,7 +112,7 @@ class Tensor(TensorBase):
     __hash__ = object.__hash__  # a key by what it is: Python asks for identity before equality
 
     def compared(self, other: Any, comparison: Callable[[Any, Any], Any]) -> Any:
-        """A comparison element by element, without a gradient; not implemented beside what is no number."""
+        """A comparison element by element, without a gradient; NotImplemented unless ``other`` is numbers."""
         try:
             return Tensor(
                 comparison(self.data, other.data if isinstance(other, Tensor) else as_operand(other, (self,)))

@@ -72,7 +72,7 @@ class Conv2d(Convolution):
     convolve = staticmethod(ops.conv2d)
 
     def in_one_pass(self, following: Sequence[Module]) -> int:
-        """A max pooling with windows side by side, and a ReLU beside it: see ``ops.conv_pool2d``."""
+        """A max pooling with windows side by side, and a ReLU before or after it: see ``ops.conv_pool2d``."""
         kinds = [layer.unchanged_type() for layer in following[:2]]
         n = 2 if kinds in ([ReLU, MaxPool2d], [MaxPool2d, ReLU]) else int(kinds[:1] == [MaxPool2d])
         return n if n and self.unchanged_type() is Conv2d and pooling_in(following[:n]).has_tiles() else 0

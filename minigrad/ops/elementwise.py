@@ -159,14 +159,14 @@ def leaky_relu(x: Array, *, slope: float = 0.01) -> OpResult:
 
 @elementwise
 def maximum(x: Array, y: Array) -> OpResult:
-    """The larger of x and y; where they are equal each gets half of the gradient, beside NaN each all."""
+    """The larger of x and y; each gets half of the gradient where they are equal, all where one is NaN."""
     xp = _module_of(x, y)
     return xp.maximum(x, y), (lambda g: winners(g, x, y), lambda g: winners(g, y, x))
 
 
 @elementwise
 def minimum(x: Array, y: Array) -> OpResult:
-    """The smaller of x and y; where they are equal each gets half of the gradient, beside NaN each all."""
+    """The smaller of x and y; each gets half of the gradient where they are equal, all where one is NaN."""
     xp = _module_of(x, y)
     return xp.minimum(x, y), (lambda g: winners(g, y, x), lambda g: winners(g, x, y))
 

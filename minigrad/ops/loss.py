@@ -172,7 +172,7 @@ def binary_cross_entropy_with_logits(
 
 
 def factor_like(name: str, factor: Any, x: Array) -> Array | int:
-    """``factor`` as an array beside x, in its dtype; None is 1. Raises ValueError unless it broadcasts."""
+    """``factor`` as an array in the dtype of x; None is 1. Raises ValueError unless it broadcasts."""
     if factor is None:
         return 1
     array = array_module(x).asarray(data_of(factor), dtype=x.dtype)
