@@ -128,8 +128,8 @@ def repeat(x: Array, *, repeats: int | Sequence[int], axis: int | None = None) -
         )
     if len(times) != 1:
         rows = xp.asarray(np.repeat(np.arange(n), np.asarray(times, int)))
-        y, to_rows = chosen(x, rows, axis)
-        return y, (lambda g: to_rows(g).reshape(shape),)
+        y = xp.take(x, rows, axis)
+        return y, (lambda g: sum_by_row(g.swapaxes(0, axis), rows, n).swapaxes(0, axis).reshape(shape),)
 
     def to_x(g: Array) -> Array:
         parts = g.reshape(*before, n, times[0], *after)
