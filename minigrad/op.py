@@ -21,17 +21,18 @@ from .device import Array, array_module, on_gpu
 from .dtypes import alike, floating, in_dtype_of
 from .faster import faster
 from .half import half_in_single
-from .keyword_settings import check_positions, name_of
+from .keyword_settings import check_positions, name_of, settings_by_name
+from .lookup import check_choice
 from .pullback import OpResult, Pullback, shape_of
-from .tape import current_tape
-from .tensor_base import TensorBase, as_array, as_operand, tensor_class
+from .tape import current_tape, once
+from .tensor_base import TensorBase, as_array, as_operand, as_tensor, tensor_class
 
 if TYPE_CHECKING:
     from .tensor import Tensor
 
 __all__ = [
-    "Array", "OpResult", "Pullback", "alike", "array_module", "faster", "floating", "half_in_single",
-    "in_dtype_of", "op", "shape_of",
+    "Array", "OpResult", "Pullback", "alike", "array_module", "as_tensor", "check_choice", "faster",
+    "floating", "half_in_single", "in_dtype_of", "once", "op", "settings_by_name", "shape_of",
 ]  # fmt: skip
 P = ParamSpec("P")
 

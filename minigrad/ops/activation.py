@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 
-from ..lookup import check_choice
 from ..normal_distribution import normal_density, normal_distribution
-from ..op import Array, OpResult, array_module, faster, floating
+from ..op import Array, OpResult, array_module, check_choice, faster, floating
 from .elementwise import elementwise, logistic
 
 

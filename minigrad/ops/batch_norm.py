@@ -11,10 +11,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..memory_order import channels_last
-from ..op import Array, OpResult, array_module, faster, floating, half_in_single, op, shape_of
+from ..op import Array, OpResult, array_module, faster, floating, half_in_single, once, op, shape_of
 from ..product import product
 from ..sums import column_sums
-from ..tape import once
 from .selection import positive_part, where_positive
 
 Observe = Callable[[Array, Array, float], None]

@@ -15,9 +15,8 @@ import numpy as np
 from ..integer_settings import Pair, integer, pair
 from ..lookup import check_choice
 from ..memory_order import nchw, nhwc
-from ..op import Array, OpResult, Pullback, array_module, faster, in_dtype_of, op, shape_of
+from ..op import Array, OpResult, Pullback, array_module, faster, in_dtype_of, once, op, shape_of
 from ..sums import axis_sums
-from ..tape import once
 from .geometry import Geometry, bordered, check_windows_fit, with_border
 
 Two = tuple[int, int]

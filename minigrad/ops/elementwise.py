@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
-from ..keyword_settings import settings_by_name
 from ..memory_order import in_memory_order
-from ..op import Array, OpResult, array_module, faster, floating, op
-from ..tensor_base import TensorBase, as_operand, as_tensor
+from ..op import Array, OpResult, array_module, as_tensor, faster, floating, op, settings_by_name
+from ..tensor_base import TensorBase, as_operand
 from .selection import masked, positive_part, where_positive, winners
 
 if TYPE_CHECKING:

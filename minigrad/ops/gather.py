@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 
 from ..device import on_gpu
-from ..lookup import check_choice
-from ..op import Array, OpResult, array_module, faster, floating, op
+from ..op import Array, OpResult, array_module, check_choice, faster, floating, op
 from ..tensor_base import as_array
 from .axes import axis_of
 from .selection import masked, sum_by_row

@@ -9,8 +9,7 @@ import math
 
 from ..integer_settings import are_integers
 from ..memory_order import channels_last
-from ..op import Array, OpResult, Pullback, array_module, faster, floating, half_in_single, op, shape_of
-from ..tape import once
+from ..op import Array, OpResult, Pullback, array_module, faster, floating, half_in_single, once, op, shape_of
 from .layer_norm import mean_over, standardized
 
 Normalized = tuple[Array, tuple[Pullback, Pullback, Pullback]]

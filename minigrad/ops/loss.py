@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..forward_pass import check_whole_batch
-from ..lookup import check_choice
-from ..op import Array, OpResult, alike, array_module, faster, half_in_single, op, shape_of
+from ..op import Array, OpResult, alike, array_module, check_choice, faster, half_in_single, op, shape_of
 from ..tensor_base import data_of
 from .elementwise import broadcasts, logistic
 from .selection import masked

@@ -8,9 +8,7 @@ from __future__ import annotations
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from ..keyword_settings import settings_by_name
-from ..op import Array, OpResult, array_module, faster, op
-from ..tensor_base import as_tensor
+from ..op import Array, OpResult, array_module, as_tensor, faster, op, settings_by_name
 from .axes import axis_of
 from .gather import gather, places_of
 

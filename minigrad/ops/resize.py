@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..integer_settings import Pair, pair
-from ..lookup import check_choice
 from ..memory_order import nchw, nhwc
-from ..op import Array, OpResult, array_module, faster, floating, half_in_single, op, shape_of
+from ..op import Array, OpResult, array_module, check_choice, faster, floating, half_in_single, op, shape_of
 from .geometry import Geometry
 from .pool import Pooled, max_of_windows
 from .shape import chosen

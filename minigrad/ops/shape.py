@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ..integer_settings import are_integers
-from ..keyword_settings import settings_by_name
 from ..lookup import check_choice
 from ..memory_order import is_channels_last, nchw, nhwc
-from ..op import Array, OpResult, Pullback, array_module, faster, op, shape_of
-from ..tensor_base import TensorBase, as_tensor
+from ..op import Array, OpResult, Pullback, array_module, as_tensor, faster, op, settings_by_name, shape_of
+from ..tensor_base import TensorBase
 from .axes import Axis, axes_of, axis_of
 from .linear import as_rows
 from .selection import sum_by_row
