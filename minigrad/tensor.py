@@ -95,9 +95,8 @@ class Tensor(TensorBase):
 
     def __repr__(self) -> str:
         flag = ", requires_grad=True" if self.requires_grad else ""
-        return (
-            f"{type(self).__name__}({np.array2string(self.numpy(), threshold=20)}, dtype={self.dtype}{flag})"
-        )
+        numbers = np.array2string(self.numpy(), threshold=20)
+        return f"{type(self).__name__}({numbers}, dtype={self.dtype}{flag})"
 
     # Operators
 
@@ -114,9 +113,8 @@ class Tensor(TensorBase):
     def compared(self, other: Any, comparison: Callable[[Any, Any], Any]) -> Any:
         """A comparison element by element, without a gradient; NotImplemented unless ``other`` is numbers."""
         try:
-            return Tensor(
-                comparison(self.data, other.data if isinstance(other, Tensor) else as_operand(other, (self,)))
-            )
+            operand = other.data if isinstance(other, Tensor) else as_operand(other, (self,))
+            return Tensor(comparison(self.data, operand))
         except TypeError:
             return NotImplemented
 

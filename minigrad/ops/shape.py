@@ -242,9 +242,8 @@ def bordered(x: Array, pairs: Sequence[tuple[int, int]], mode: str) -> OpResult:
                 f"axis {axis} of shape {x.shape} has no element for a border of {mode}; pad with a value"
             )
     numbers = np.arange(x.size).reshape(x.shape)
-    places = (
-        np.pad(numbers, [(int(a), int(b)) for a, b in pairs], mode=cast(Any, mode)) if x.ndim else numbers
-    )
+    widths = [(int(a), int(b)) for a, b in pairs]
+    places = np.pad(numbers, widths, mode=cast(Any, mode)) if x.ndim else numbers
     y, to_flat = chosen(x.reshape(-1), array_module(x).asarray(places.reshape(-1)), 0)
     return y.reshape(places.shape), (lambda g: to_flat(g.reshape(-1)).reshape(x.shape),)
 
