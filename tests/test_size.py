@@ -11,7 +11,7 @@ import pytest
 from tests.reading import CHAINS, ROOT, SUBJECTS, chain, lines, reading
 
 PACKAGES = {
-    "minigrad": 14_560,
+    "minigrad": 14_360,
     "backends": 23_400,
     "lessons/minigrad_course": 9_730,
     "benchmarks": 4_000,
