@@ -19,8 +19,9 @@ from .device import Array, array_module, first_line, on_gpu, to_floats
 from .forward_pass import ForwardPass
 from .module import Module
 from .optim import Optimizer, Update
+from .own_state import generators_of
 from .random_mask import Mask, RandomMask
-from .recompute import Recomputed, generators
+from .recompute import Recomputed
 from .serial import Serial
 from .tensor import Tensor
 from .weighted_mean import WeightedMean
@@ -47,7 +48,7 @@ class Captured(Serial):
         """``model``; raises ValueError where it computes again in backward, or draws from generators."""
         if any(isinstance(module, Recomputed) for module in model.modules()):
             raise ValueError("a captured step cannot recompute activations; train without capture")
-        if next(generators(model), None) is not None:
+        if generators_of(model):
             raise ValueError(
                 "a layer has a generator of random numbers, whose numbers a captured step would repeat; draw "
                 "with nn.Dropout, or train without capture"
@@ -65,7 +66,7 @@ class Captured(Serial):
         return self.launch(model, batch, loss_fn).loss()
 
     def launch(self, model: Module, batch: Batch, loss_fn: Loss) -> CapturedStep:
-        """The same, for which the host does not wait; ``loss()`` of the step reads the loss."""
+        """The step of ``step``, for which the host does not wait; ``loss()`` of the result reads the loss."""
         parameters = list(model.parameters())
         if not all(map(on_gpu, (batch.x, batch.y, *(p.data for p in parameters)))):
             raise ValueError(

@@ -63,7 +63,7 @@ class Batch:
         return Batch(self.x[rows], self.y[rows], places, self.is_part or len(places) < len(self))
 
     def whole(self) -> Batch:
-        """The same samples as a batch of their own, with the places 0, 1, ..."""
+        """A whole batch of these samples, with the places 0, 1, ..."""
         return Batch(self.x, self.y)
 
     def to(self, device: str) -> Batch:

@@ -42,7 +42,7 @@ class Declaration:
         return False
 
     def settings(self, backend: Any) -> dict[str, Any]:
-        """Its options by name, which must be the same on all ranks."""
+        """The strategy's options by name, which must be the same on all ranks."""
         options = settings_of(type(backend))
         return {name: value for name, value in vars(backend).items() if name in options}
 

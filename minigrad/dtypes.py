@@ -1,6 +1,6 @@
 """Arrays of the dtype that an op computes in.
 
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/elementwise.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``op.py``.
 """
 
 from __future__ import annotations

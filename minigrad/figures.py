@@ -1,7 +1,7 @@
 """The look of all figures: their colors, one color for a word, and how they are written.
 
 The colors are those of Okabe and Ito (2008), which people with any kind of color vision can tell apart. Color
-is never alone: each color has a dash and a marker of its own, so that figures can be read in grey print.
+is never alone: each color has its dash and its marker, so that figures can be read in grey print.
 """
 
 from __future__ import annotations

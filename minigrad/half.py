@@ -3,7 +3,7 @@
 A square of 300 is no float16 number, and a sum of some thousands of terms has two digits. So norms,
 variances, the softmax family and losses get float32 arrays, and what comes back is float16 again, as in
 PyTorch.
-Lecture section: back-propagation. Lesson: 02_backpropagation, by ``layer_norm.py``.
+Lecture section: back-propagation. Lesson: 02_backpropagation, by ``op.py``.
 """
 
 from __future__ import annotations

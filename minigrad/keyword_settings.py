@@ -1,11 +1,12 @@
 """Settings are passed by name: a call that passes them by position gets an error with the names.
 
-PyTorch takes many of them by position, in an order of its own, so a habit would often set the wrong one.
+PyTorch takes many of them by position, in another order, so a habit would often set the wrong one.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Callable
 from functools import cache, wraps
 from typing import Any, ParamSpec, TypeVar
@@ -55,9 +56,7 @@ def positions_and_settings(function: Callable[..., Any]) -> tuple[int | None, li
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some callables, as those of C, do not say what they take
         return None, []
-    positional = [
-        p for p in parameters if p.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    any_number = any(p.kind is Parameter.VAR_POSITIONAL for p in parameters)
+    kinds = Counter(p.kind for p in parameters)
+    positions = kinds[Parameter.POSITIONAL_ONLY] + kinds[Parameter.POSITIONAL_OR_KEYWORD]
     settings = [p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
-    return None if any_number else len(positional), settings
+    return None if kinds[Parameter.VAR_POSITIONAL] else positions, settings

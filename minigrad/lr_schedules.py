@@ -20,7 +20,7 @@ Schedule = Callable[[int], float]
 
 
 def constant(lr: float, steps: int) -> Schedule:
-    """The same rate at every step."""
+    """The rate ``lr`` at every step."""
     return lambda t: lr
 
 
@@ -64,7 +64,7 @@ class ReduceLROnPlateau(OwnState):
     Raises ValueError for settings out of range.
 
     ``fit(..., on_epoch=lambda epoch, history: plateau.step(history.losses[-1]))`` goes by the last loss of
-    each epoch; where each rank has a loss of its own, as in model averaging, take another measure. With
+    each epoch; where the losses of ranks differ, as in model averaging, take another measure. With
     ``schedule=plateau`` ``gather_state`` and ``load_state`` keep its state, and the rate, in a checkpoint.
     """
 

@@ -53,9 +53,8 @@ class MeanCheck:
         try:
             with without_tape(), np.errstate(all="ignore"):
                 whole = loss_of(slice(None))
-                pairs = [
-                    (cut, loss_of(slice(cut)), loss_of(slice(cut, None))) for cut in {n // 2, -(-n // 4)}
-                ]
+                cuts = {n // 2, -(-n // 4)}
+                pairs = [(cut, loss_of(slice(cut)), loss_of(slice(cut, None))) for cut in cuts]
                 again = loss_of(slice(None))
         except Exception:  # it cannot be told; the training says what is wrong with the loss, if anything is
             self.done = True

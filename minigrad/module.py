@@ -14,7 +14,6 @@ from .device import Array, array_module, on_gpu, to_device, to_host
 from .forward_pass import current_path
 from .keyword_settings import check_positions
 from .model_file import ModelFile, read_model
-from .named_parameters import NamedParameters
 from .tensor import Parameter, Tensor
 from .tensor_base import as_array
 
@@ -194,7 +193,7 @@ class Module:
         state = {name: state[first] for name, first in ties.items() if first in state} | {**state}
         if missing := sorted(here.keys() - state.keys()):
             raise KeyError(f"the state lacks {', '.join(missing)}; it was saved from a different model")
-        unknown = sorted(name for name in state.keys() - here.keys() if not is_count_of_batches(name))
+        unknown = sorted(n for n in state.keys() - here.keys() if n.split(".")[-1] != "num_batches_tracked")
         if unknown:
             raise KeyError(
                 f"the model has no {', '.join(unknown)}; the state was saved from a different model"
@@ -267,6 +266,16 @@ class Module:
         return ", ".join(f"{name}={child.in_one_line()}" for name, child in self.children().items())
 
 
+class NamedParameters(dict[str, Parameter]):
+    """A dict of parameters by their dotted names, whose iterator gives pairs of name and parameter.
+
+    So ``for name, p in model.named_parameters():`` is right, as in PyTorch; the names alone are ``keys()``.
+    """
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items())
+
+
 @contextmanager
 def evaluation_mode(*models: Module) -> Iterator[None]:
     """Inside the ``with`` the models are in eval mode; afterwards every module has the mode that it had."""
@@ -278,11 +287,6 @@ def evaluation_mode(*models: Module) -> Iterator[None]:
     finally:
         for module, mode in modes:  # outermost first, so that the last word is a module's own
             module.train(mode)
-
-
-def is_count_of_batches(name: str) -> bool:
-    """Whether PyTorch's batch-norms have a state of this name, which is for those without a momentum."""
-    return name.rpartition(".")[2] == "num_batches_tracked"
 
 
 def array_like(name: str, value: Any, like: Array) -> Array:

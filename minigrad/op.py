@@ -4,7 +4,7 @@ An op returns its value and one pullback per array input, each ``g -> gradient o
 are positional, settings keyword-only. A pullback may be None where no gradient exists (labels,
 indices). It returns a fresh array, ``g`` itself, or a view of either, never one that a closure
 holds, in the shape of the input, or as that was broadcast to the value: the tape sums it. Ops never write
-into an input.
+into an input. ``__all__`` has the words that ops are written with, so that their files import them from here.
 Lecture section: back-propagation. Lesson: 02_backpropagation.
 """
 
@@ -17,15 +17,23 @@ from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 import numpy as np
 
-from .device import Array, on_gpu
-from .keyword_settings import check_positions, name_of
-from .pullback import OpResult
-from .tape import current_tape
-from .tensor_base import TensorBase, as_array, as_operand, tensor_class
+from .device import Array, array_module, on_gpu
+from .dtypes import alike, floating, in_dtype_of
+from .faster import faster
+from .half import half_in_single
+from .keyword_settings import check_positions, name_of, settings_by_name
+from .lookup import check_choice
+from .pullback import OpResult, Pullback, shape_of
+from .tape import current_tape, once
+from .tensor_base import TensorBase, as_array, as_operand, as_tensor, tensor_class
 
 if TYPE_CHECKING:
     from .tensor import Tensor
 
+__all__ = [
+    "Array", "OpResult", "Pullback", "alike", "array_module", "as_tensor", "check_choice", "faster",
+    "floating", "half_in_single", "in_dtype_of", "once", "op", "settings_by_name", "shape_of",
+]  # fmt: skip
 P = ParamSpec("P")
 
 
@@ -76,7 +84,7 @@ def lift(
         try:
             arrays = [x.data if isinstance(x, tensor) else as_operand(x, inputs) for x in inputs]
             if len(arrays) == 1 and type(arrays[0]) is not np.ndarray:
-                arrays = [as_array(arrays[0])]  # a number is one only beside an array
+                arrays = [as_array(arrays[0])]  # a number stays one only where another input is an array
             form = compute if type(arrays[0]) is np.ndarray else elsewhere
             result = form(*arrays, **settings)
         except (TypeError, ValueError) as error:
@@ -153,7 +161,7 @@ def lift_two(
 def check_inputs(function: Callable[..., Any], inputs: Sequence[Any], error: Exception) -> None:
     """Raise TypeError, which says more than the ``error`` of an op, where its inputs are of the wrong kind.
 
-    These are settings that were passed by position, and arrays of the host beside those of a GPU.
+    These are settings that were passed by position, and arrays of the host among those of a GPU.
     """
     check_positions(function, name_of(function), len(inputs))
     if isinstance(error, TypeError):
@@ -199,7 +207,7 @@ def check_one_device(name: str, arrays: Sequence[Any]) -> None:
 
 
 def as_0d_array(value: Any, *operands: Any) -> Array:
-    """A number as the 0-d array it stands for, in the operands' dtype: NumPy 1 widens it beside a number."""
+    """A number as the 0-d array it stands for, in the operands' dtype: NumPy 1 widens it by a number."""
     if on_gpu(value):
         return value
     value = np.asarray(value)

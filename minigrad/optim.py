@@ -155,7 +155,7 @@ class Optimizer:
         return sums
 
     def clip(self, parts: list[Part], squares: np.ndarray) -> list[Part]:
-        """The same ``parts``, with gradients scaled down where their joint norm exceeds the limit."""
+        """``parts``, with gradients scaled down where their joint norm exceeds the limit."""
         norm = float(np.sqrt(squares[:, 1].sum()))
         if self.limit is not None and norm > self.limit:
             squares[:, 1] *= (self.limit / norm) ** 2

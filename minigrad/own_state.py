@@ -23,7 +23,7 @@ class OwnState:
     own_state: ClassVar[tuple[str, ...]] = ()
 
     def own_values(self) -> dict[str, Any]:
-        """These attributes by name."""
+        """The attributes in ``own_state``, by name."""
         return {name: vars(self)[name] for name in self.own_state}
 
     def set_own_values(self, values: dict[str, Any]) -> None:

@@ -136,7 +136,7 @@ class PlacedState:
 
     @property
     def states(self) -> Sequence[PlacedState]:
-        """This one and, in a Stack, those of the strategies inside this one; the first one's values count."""
+        """This state and, in a Stack, those of the strategies inside; the first one's values count."""
         return [self, *(inner.state for inner in self.backend.inner)]
 
     def unshard(self, model: Module, values: Values) -> Values:

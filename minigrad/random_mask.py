@@ -2,7 +2,7 @@
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/dropout.py``. Philox gives
 the random numbers of a key and a counter at once, without those before (Salmon, Moraes, Dror and Shaw 2011).
-Those of a sample begin at a counter of its own, so any rank finds them alone.
+Each sample has another counter, at which its numbers begin, so any rank finds them alone.
 """
 
 from __future__ import annotations

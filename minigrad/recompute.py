@@ -9,7 +9,7 @@ on the same tape and goes on through what that recorded: through the entries of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -19,14 +19,14 @@ import numpy as np
 from .device import Array
 from .forward_pass import current_pass
 from .module import Module, Sequential
-from .own_state import OwnState
+from .own_state import OwnState, generators_of
 from .tape import Tape, current_tape
 from .tensor import Parameter, Tensor
 from .tensor_base import TensorBase, as_tensor
 
 
 def recomputed(model: Sequential, segments: int | Sequence[int] | None = None) -> Recomputed:
-    """The same layers, but a tape keeps only the inputs of segments; the gradients are equal bit by bit.
+    """``model``, of which a tape keeps only the inputs of segments; the gradients are equal bit by bit.
 
     ``segments`` is the number of equal segments, by default about the square root of the number of layers;
     or rising bounds: with (0, 4, 8) layers 0 to 3 and 4 to 7 are segments, and layers outside are recorded as
@@ -78,7 +78,7 @@ Run = Callable[[Tensor], Tensor]
 
 
 def unrecorded(tape: Tape, run: Run, x: Any, replay: Replay) -> Tensor:
-    """``run(x)``, of which ``tape`` gets one ``Segment``, behind the leaves that it used."""
+    """``run(x)``, of which ``tape`` gets one ``Segment``, after the leaves that it used."""
     x = as_tensor(x)
     index = tape.index_of(x)
     with Unrecorded() as first:
@@ -130,7 +130,7 @@ class Replay:
     """What a forward of ``modules`` reads and changes besides parameters, as it is now: to run it twice.
 
     Make it before the first run, and do the second one inside ``with replay:``. There, random numbers are
-    drawn and running statistics read as in the first; behind it they are as they were before the ``with``,
+    drawn and running statistics read as in the first; after it they are as they were before the ``with``,
     so masks are the same and statistics move once. It notes where the forward pass is, the own state of
     modules and the state of every ``np.random.Generator`` that is an attribute of a module, and copies every
     array that is state but no Parameter.
@@ -142,7 +142,7 @@ class Replay:
             if not isinstance(getattr(owner, name), Parameter)
         ]  # fmt: skip
         self.arrays = [(owner, name, getattr(owner, name).copy()) for owner, name in places]
-        by_id = {id(rng): rng for module in modules for rng in generators(module)}
+        by_id = {id(rng): rng for module in modules for rng in generators_of(module).values()}
         self.generators = [(rng, rng.bit_generator.state) for rng in by_id.values()]
         inside = {m for module in modules for m in module.modules() if isinstance(m, OwnState)}
         self.own = [(owner, owner.own_values()) for owner in inside]
@@ -175,9 +175,3 @@ class Replay:
             rng.bit_generator.state = state
         for (owner, _), values in zip(self.own, own, strict=True):
             owner.set_own_values(values)
-
-
-def generators(module: Module) -> Iterator[np.random.Generator]:
-    """The generators of random numbers that are attributes of ``module`` and the modules inside."""
-    for inside in module.modules():
-        yield from (value for value in vars(inside).values() if isinstance(value, np.random.Generator))

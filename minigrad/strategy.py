@@ -139,7 +139,7 @@ class Strategy(Backend):
 
     def update(self, model: Module, optimizer: Optimizer) -> None:
         """Let the optimizer, of all or some of the model's parameters, use the gradients of ``step``."""
-        if self.model is not None:  # a strategy with a ``step`` of its own need not hold one
+        if self.model is not None:  # a strategy that overrides ``step`` need not hold one
             self.check_model(model)
         optimizer.step(total=partial(self.state.total_squares, model, optimizer))
 
@@ -149,7 +149,7 @@ class Strategy(Backend):
     def close(self) -> None:
         """Give back the memory, threads and communicators that are this backend's; all ranks call together.
 
-        The model keeps arrays of its own; to train on, ``place`` it again. ``with backend:`` calls it at its
+        The model keeps its arrays; to train on, ``place`` it again. ``with backend:`` calls it at its
         end, unless an exception is on its way: then the other ranks may never come. What a rank only drops is
         given back when the ranks next make more of the same communicator.
         """

@@ -1,7 +1,7 @@
 """The tape is a list in the order things ran; backward walks it in reverse.
 
 An entry is what one op left behind: ``[(index, shape, pullback), ...]``, one triple for each input
-that leads to a leaf. A leaf gets an entry of its own at its first use, so reaching that entry on the
+that leads to a leaf. A leaf gets an entry at its first use, so reaching that entry on the
 way back means that every use has been seen: its gradient is final, and is announced there, once.
 Lecture section: back-propagation. Lesson: 02_backpropagation.
 """
@@ -23,7 +23,7 @@ from .sums import axis_sums
 from .tensor_base import TensorBase
 
 OnGrad = Callable[[Any], object]
-"""It is called with each leaf, a Tensor, as soon as its gradient is final."""
+"""A function that is called with each leaf, a Tensor, as soon as its gradient is final."""
 current_tape: ContextVar[Tape | None] = ContextVar("minigrad.current_tape", default=None)
 
 
@@ -163,7 +163,8 @@ class Tape:
                     on_grad(entry)
                 continue
             if type(entry) is not list:
-                expand_segment(entry, entries, grads, g)
+                entry.record(entries)  # of a segment, see ``recompute``; g is the gradient of the last one
+                grads += [*[None] * (len(entries) - len(grads) - 1), g]
                 continue
             for index, shape, pullback in entry:
                 if later is not None and put_off(later, entries[index], shape, pullback, g):
@@ -254,12 +255,6 @@ def is_whole(d: Array, g: Array) -> bool:
     return d.base.size == d.size and d.base is not base_of(g) and d.flags.writeable
 
 
-def expand_segment(segment: Any, entries: list[Any], grads: list[Any], g: Array) -> None:
-    """Let a segment (see ``recompute``) append its entries; ``g`` is the gradient of the last one."""
-    segment.record(entries)
-    grads += [*[None] * (len(entries) - len(grads) - 1), g]
-
-
 def once(f: Callable[[Array], Any]) -> Callable[[Array], Any]:
     """``f(g)``, computed at the first call and kept for the op's other pullbacks.
 
@@ -339,7 +334,7 @@ def seed_for(loss: TensorBase, seed: Array | float | None, own: bool = True) -> 
     return xp.broadcast_to(array, loss.shape).copy(order="K")  # images stay channels-last
 
 
-class _Spent:
+class _Spent(list):
     """Replaces the entries after backward, so that any further use raises an error that explains it."""
 
     message = (
@@ -349,9 +344,3 @@ class _Spent:
 
     def append(self, _: object) -> None:
         raise RuntimeError(self.message)
-
-    def __len__(self) -> int:
-        return 0
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(())

@@ -40,7 +40,7 @@ class Tensor(TensorBase):
     __array_ufunc__ = None
 
     def detach(self) -> Tensor:
-        """The same data as a constant."""
+        """The data as a constant, whose memory is shared."""
         return Tensor(self.data)
 
     def numpy(self) -> np.ndarray:
@@ -73,7 +73,7 @@ class Tensor(TensorBase):
         return int(self.one_number())
 
     def __format__(self, spec: str) -> str:
-        """As the number that it holds, ``f"{loss:.3f}"``; without a format as ``repr``."""
+        """The number that it holds, as in ``f"{loss:.3f}"``; without a format what ``repr`` returns."""
         return format(self.one_number(), spec) if spec else repr(self)
 
     def one_number(self) -> float:
@@ -95,14 +95,13 @@ class Tensor(TensorBase):
 
     def __repr__(self) -> str:
         flag = ", requires_grad=True" if self.requires_grad else ""
-        return (
-            f"{type(self).__name__}({np.array2string(self.numpy(), threshold=20)}, dtype={self.dtype}{flag})"
-        )
+        numbers = np.array2string(self.numpy(), threshold=20)
+        return f"{type(self).__name__}({numbers}, dtype={self.dtype}{flag})"
 
     # Operators
 
     def __eq__(self, other: object) -> Any:
-        """Element by element, as in NumPy, without a gradient; False beside what holds no numbers."""
+        """Element by element, as in NumPy, without a gradient; False where ``other`` holds no numbers."""
         return self.compared(other, operator.eq)
 
     def __ne__(self, other: object) -> Any:
@@ -112,11 +111,10 @@ class Tensor(TensorBase):
     __hash__ = object.__hash__  # a key by what it is: Python asks for identity before equality
 
     def compared(self, other: Any, comparison: Callable[[Any, Any], Any]) -> Any:
-        """A comparison element by element, without a gradient; not implemented beside what is no number."""
+        """A comparison element by element, without a gradient; NotImplemented unless ``other`` is numbers."""
         try:
-            return Tensor(
-                comparison(self.data, other.data if isinstance(other, Tensor) else as_operand(other, (self,)))
-            )
+            operand = other.data if isinstance(other, Tensor) else as_operand(other, (self,))
+            return Tensor(comparison(self.data, operand))
         except TypeError:
             return NotImplemented
 

@@ -27,7 +27,7 @@ class Traits:
     may_lag: bool = False
     """A rank may be steps behind the others; all are at one step when they drain."""
     outermost_only: bool = False
-    """It updates parameters in its own way."""
+    """The strategy updates parameters in its own way."""
     splits_layers: bool = False
     """Ranks share the work inside layers."""
     communicates_in_forward: bool = False

@@ -51,11 +51,9 @@ class Work(NamedTuple):
 
     def forward_pass(self) -> AbstractContextManager[Any]:
         """Inside it layers draw the masks of these samples in this step."""
-        return (
-            nullcontext()
-            if self.step is None
-            else ForwardPass(self.step, self.batch.places, self.batch.is_part)
-        )
+        if self.step is None:
+            return nullcontext()
+        return ForwardPass(self.step, self.batch.places, self.batch.is_part)
 
     def loss(self, out: Tensor) -> Tensor:
         """The mean loss of the model's output; without samples, which have no mean, the output itself.

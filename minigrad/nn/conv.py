@@ -26,6 +26,7 @@ class Convolution(Module):
     """A convolution along the last axes, by a weight drawn uniformly within 1 / sqrt(fan in)."""
 
     convolve: Callable[..., Tensor]
+    axes = 2
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Convolution(Module):
 
     def sizes(self, kernel: Pair) -> tuple[int, ...]:
         """The kernel's size along each axis."""
-        raise NotImplementedError
+        return pair(kernel, "kernel", 1) if self.axes == 2 else (one(kernel, "kernel", 1),)
 
     def forward(self, x: Any) -> Tensor:
         inputs = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
@@ -71,11 +72,8 @@ class Conv2d(Convolution):
 
     convolve = staticmethod(ops.conv2d)
 
-    def sizes(self, kernel: Pair) -> tuple[int, ...]:
-        return pair(kernel, "kernel", 1)
-
     def in_one_pass(self, following: Sequence[Module]) -> int:
-        """A max pooling with windows side by side, and a ReLU next to it: see ``ops.conv_pool2d``.
+        """A max pooling with windows side by side, and a ReLU before or after it: see ``ops.conv_pool2d``.
 
         On a GPU a ReLU alone, too, which one kernel computes with the convolution.
         """
@@ -108,10 +106,7 @@ class Conv1d(Convolution):
     + 1. Its settings are numbers. Raises ValueError for other shapes and settings, TypeError without ``rng``.
     """
 
-    convolve = staticmethod(ops.conv1d)
-
-    def sizes(self, kernel: Pair) -> tuple[int, ...]:
-        return (one(kernel, "kernel", 1),)
+    convolve, axes = staticmethod(ops.conv1d), 1
 
 
 class TransposedConvolution(Convolution):
@@ -153,10 +148,7 @@ class ConvTranspose1d(TransposedConvolution):
     without ``rng``.
     """
 
-    convolve = staticmethod(ops.conv_transpose1d)
-
-    def sizes(self, kernel: Pair) -> tuple[int, ...]:
-        return (one(kernel, "kernel", 1),)
+    convolve, axes = staticmethod(ops.conv_transpose1d), 1
 
 
 class ConvTranspose2d(TransposedConvolution):
@@ -168,9 +160,6 @@ class ConvTranspose2d(TransposedConvolution):
     """
 
     convolve = staticmethod(ops.conv_transpose2d)
-
-    def sizes(self, kernel: Pair) -> tuple[int, ...]:
-        return pair(kernel, "kernel", 1)
 
 
 def pooling_in(layers: Sequence[Module]) -> list[MaxPool2d]:

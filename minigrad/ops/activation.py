@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import math
 
-from ..device import Array, array_module
-from ..dtypes import floating
-from ..faster import faster
-from ..lookup import check_choice
 from ..normal_distribution import normal_density, normal_distribution
-from ..pullback import OpResult
+from ..op import Array, OpResult, array_module, check_choice, faster, floating
 from .elementwise import elementwise, logistic
 
 

@@ -10,16 +10,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..device import Array, array_module
-from ..dtypes import floating
-from ..faster import faster
-from ..half import half_in_single
 from ..memory_order import channels_last
-from ..op import op
+from ..op import Array, OpResult, array_module, faster, floating, half_in_single, once, op, shape_of
 from ..product import product
-from ..pullback import OpResult, shape_of
 from ..sums import column_sums
-from ..tape import once
 from .selection import positive_part, where_positive
 
 Observe = Callable[[Array, Array, float], None]

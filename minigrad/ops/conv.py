@@ -12,16 +12,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..device import Array, array_module
-from ..dtypes import in_dtype_of
-from ..faster import faster
 from ..integer_settings import Pair, integer, pair
 from ..lookup import check_choice
 from ..memory_order import nchw, nhwc
-from ..op import op
-from ..pullback import OpResult, Pullback, shape_of
+from ..op import Array, OpResult, Pullback, array_module, faster, in_dtype_of, once, op, shape_of
 from ..sums import axis_sums
-from ..tape import once
 from .geometry import Geometry, bordered, check_windows_fit, with_border
 
 Two = tuple[int, int]
@@ -52,7 +47,7 @@ def conv2d(
     largest element instead of 1e-6, and along rows for kernels of 3 to 5 rows from 4 channels on, with 3e-6;
     inside ``with exact_convolutions():`` it does not. Raises ValueError where something does not fit.
     """
-    geometry = checked_geometry(x, weight, stride, padding, dilation, groups)
+    geometry = checked_geometry("conv2d", x, weight, stride, padding, dilation, groups)
     check_bias("conv2d", weight, bias, len(weight))
     images, in_memory = nhwc(in_dtype_of(weight, x)), once(nhwc)
     convolve = algorithm_for(images, weight, geometry, algorithm)
@@ -126,10 +121,9 @@ def conv_transpose2d(
     et al. 2010). x is taken in the dtype of weight. ``algorithm`` is one of conv2d's. Raises ValueError where
     something does not fit.
     """
-    settings = pair(stride, "stride", 1), pair(padding, "padding", 0), pair(dilation, "dilation", 1)
-    groups = integer(groups, "groups", 1)
-    geometry = geometry_of_shapes("conv_transpose2d", shape_of(x), shape_of(weight), *settings, groups)
-    filters = weight.shape[1] * groups
+    padding = pair(padding, "padding", 0)  # "same" is conv2d's
+    geometry = checked_geometry("conv_transpose2d", x, weight, stride, padding, dilation, groups)
+    filters = weight.shape[1] * geometry.groups
     check_bias("conv_transpose2d", weight, bias, filters, f" and groups={groups}")
     xp, (n, _, height, width) = array_module(x), x.shape
     sizes = transposed_sizes((height, width), geometry, pair(output_padding, "output_padding", 0))
@@ -174,13 +168,12 @@ def transposed_sizes(image: Two, geometry: Geometry, output_padding: Two) -> Two
 
 
 def checked_geometry(
-    x: Array, weight: Array, stride: Pair, padding: Pair | str, dilation: Pair, groups: int
+    op: str, x: Array, weight: Array, stride: Pair, padding: Pair | str, dilation: Pair, groups: int
 ) -> Geometry:
-    """The windows of ``conv2d``; raises its ValueErrors."""
-    groups = integer(groups, "groups", 1)
+    """The windows of ``op``; raises its ValueErrors."""
     padding = padding if isinstance(padding, str) else pair(padding, "padding", 0)
-    settings = pair(stride, "stride", 1), padding, pair(dilation, "dilation", 1), groups
-    return geometry_of_shapes("conv2d", shape_of(x), shape_of(weight), *settings)
+    settings = pair(stride, "stride", 1), padding, pair(dilation, "dilation", 1), integer(groups, "groups", 1)
+    return geometry_of_shapes(op, shape_of(x), shape_of(weight), *settings)
 
 
 @lru_cache  # a network repeats a few shapes

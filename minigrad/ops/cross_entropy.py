@@ -10,13 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, array_module
-from ..dtypes import floating
-from ..faster import faster
 from ..forward_pass import check_whole_batch
-from ..half import half_in_single
-from ..op import op
-from ..pullback import OpResult, Pullback, shape_of
+from ..op import Array, OpResult, Pullback, array_module, faster, floating, half_in_single, op, shape_of
 from ..tensor_base import data_of
 from .loss import reduced, shares
 from .softmax import log_probabilities

@@ -1,7 +1,4 @@
-"""Dropout (Srivastava et al. 2014).
-
-Lecture section: back-propagation. Lesson: 02_backpropagation.
-"""
+"""Dropout (Srivastava et al. 2014). Lecture section: back-propagation. Lesson: 02_backpropagation."""
 
 from __future__ import annotations
 
@@ -10,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, array_module
 from ..memory_order import in_memory_order
-from ..op import op
-from ..pullback import OpResult
+from ..op import Array, OpResult, array_module, op
 from ..random_mask import Mask
 
 

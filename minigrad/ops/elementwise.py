@@ -12,14 +12,9 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
-from ..device import Array, array_module
-from ..dtypes import floating
-from ..faster import faster
-from ..keyword_settings import settings_by_name
 from ..memory_order import in_memory_order
-from ..op import op
-from ..pullback import OpResult
-from ..tensor_base import TensorBase, as_operand, as_tensor
+from ..op import Array, OpResult, array_module, as_tensor, faster, floating, op, settings_by_name
+from ..tensor_base import TensorBase, as_operand
 from .selection import masked, positive_part, where_positive, winners
 
 if TYPE_CHECKING:
@@ -163,14 +158,14 @@ def leaky_relu(x: Array, *, slope: float = 0.01) -> OpResult:
 
 @elementwise
 def maximum(x: Array, y: Array) -> OpResult:
-    """The larger of x and y; where they are equal each gets half of the gradient, beside NaN each all."""
+    """The larger of x and y; each gets half of the gradient where they are equal, all where one is NaN."""
     xp = _module_of(x, y)
     return xp.maximum(x, y), (lambda g: winners(g, x, y), lambda g: winners(g, y, x))
 
 
 @elementwise
 def minimum(x: Array, y: Array) -> OpResult:
-    """The smaller of x and y; where they are equal each gets half of the gradient, beside NaN each all."""
+    """The smaller of x and y; each gets half of the gradient where they are equal, all where one is NaN."""
     xp = _module_of(x, y)
     return xp.minimum(x, y), (lambda g: winners(g, y, x), lambda g: winners(g, x, y))
 

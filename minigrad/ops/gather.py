@@ -7,12 +7,8 @@ from __future__ import annotations
 
 import math
 
-from ..device import Array, array_module, on_gpu
-from ..dtypes import floating
-from ..faster import faster
-from ..lookup import check_choice
-from ..op import op
-from ..pullback import OpResult
+from ..device import on_gpu
+from ..op import Array, OpResult, array_module, check_choice, faster, floating, op
 from ..tensor_base import as_array
 from .axes import axis_of
 from .selection import masked, sum_by_row

@@ -7,15 +7,9 @@ from __future__ import annotations
 
 import math
 
-from ..device import Array, array_module
-from ..dtypes import floating
-from ..faster import faster
-from ..half import half_in_single
 from ..integer_settings import are_integers
 from ..memory_order import channels_last
-from ..op import op
-from ..pullback import OpResult, Pullback, shape_of
-from ..tape import once
+from ..op import Array, OpResult, Pullback, array_module, faster, floating, half_in_single, once, op, shape_of
 from .layer_norm import mean_over, standardized
 
 Normalized = tuple[Array, tuple[Pullback, Pullback, Pullback]]

@@ -10,12 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..device import Array, array_module
-from ..dtypes import floating
-from ..faster import faster
-from ..half import half_in_single
-from ..op import op
-from ..pullback import OpResult, Pullback, shape_of
+from ..op import Array, OpResult, Pullback, array_module, faster, floating, half_in_single, op, shape_of
 
 Mean = Callable[[Array], Array]
 

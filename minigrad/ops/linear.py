@@ -1,7 +1,4 @@
-"""Matrix products and the linear layer's op.
-
-Lecture section: back-propagation. Lesson: 02_backpropagation.
-"""
+"""Products of matrices. Lecture section: back-propagation. Lesson: 02_backpropagation."""
 
 from __future__ import annotations
 
@@ -9,12 +6,9 @@ import math
 
 import numpy as np
 
-from ..device import Array, array_module, on_gpu
-from ..dtypes import in_dtype_of
-from ..faster import faster
-from ..op import op
+from ..device import on_gpu
+from ..op import Array, OpResult, Pullback, array_module, faster, in_dtype_of, op, shape_of
 from ..product import product
-from ..pullback import OpResult, Pullback, shape_of
 from .selection import sum_by_row
 
 

@@ -10,14 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..device import Array, array_module
-from ..dtypes import alike
-from ..faster import faster
 from ..forward_pass import check_whole_batch
-from ..half import half_in_single
-from ..lookup import check_choice
-from ..op import op
-from ..pullback import OpResult, shape_of
+from ..op import Array, OpResult, alike, array_module, check_choice, faster, half_in_single, op, shape_of
 from ..tensor_base import data_of
 from .elementwise import broadcasts, logistic
 from .selection import masked
@@ -177,7 +171,7 @@ def binary_cross_entropy_with_logits(
 
 
 def factor_like(name: str, factor: Any, x: Array) -> Array | int:
-    """``factor`` as an array beside x, in its dtype; None is 1. Raises ValueError unless it broadcasts."""
+    """``factor`` as an array in the dtype of x; None is 1. Raises ValueError unless it broadcasts."""
     if factor is None:
         return 1
     array = array_module(x).asarray(data_of(factor), dtype=x.dtype)

@@ -8,12 +8,7 @@ from __future__ import annotations
 from operator import index
 from typing import TYPE_CHECKING, Any
 
-from ..device import Array, array_module
-from ..faster import faster
-from ..keyword_settings import settings_by_name
-from ..op import op
-from ..pullback import OpResult
-from ..tensor_base import as_tensor
+from ..op import Array, OpResult, array_module, as_tensor, faster, op, settings_by_name
 from .axes import axis_of
 from .gather import gather, places_of
 

@@ -11,13 +11,9 @@ from functools import reduce
 
 import numpy as np
 
-from ..device import Array, array_module
-from ..dtypes import floating
-from ..faster import faster
-from ..half import half_in_single
 from ..integer_settings import Pair, pair
 from ..memory_order import nchw, nhwc
-from ..op import OpResult, op
+from ..op import Array, OpResult, array_module, faster, floating, half_in_single, op
 from .geometry import Geometry, add_at_taps, check_windows_fit, taps
 
 Pooled = tuple[Array, Callable[[Array], Array]]  # (N, H, W, C) images, and the pullback to what was pooled

@@ -8,12 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..device import Array, array_module
-from ..dtypes import floating
-from ..faster import faster
-from ..half import half_in_single
-from ..op import op
-from ..pullback import OpResult, Pullback
+from ..op import Array, OpResult, Pullback, array_module, faster, floating, half_in_single, op
 from ..sums import axis_sums
 from .axes import Axis, axes_of, keepdims_shape, spreader
 from .scan import products_before, scan

@@ -14,15 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..device import Array, array_module
-from ..dtypes import floating
-from ..faster import faster
-from ..half import half_in_single
 from ..integer_settings import Pair, pair
-from ..lookup import check_choice
 from ..memory_order import nchw, nhwc
-from ..op import op
-from ..pullback import OpResult, shape_of
+from ..op import Array, OpResult, array_module, check_choice, faster, floating, half_in_single, op, shape_of
 from .geometry import Geometry
 from .pool import Pooled, max_of_windows
 from .shape import chosen

@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..device import Array, array_module
-from ..faster import faster
-from ..op import op
-from ..pullback import OpResult
+from ..op import Array, OpResult, array_module, faster, op
 from .axes import axis_of
 
 

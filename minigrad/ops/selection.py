@@ -5,8 +5,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``elementwise.
 
 from __future__ import annotations
 
-from ..device import Array, array_module
-from ..faster import faster
+from ..op import Array, array_module, faster
 
 
 @faster

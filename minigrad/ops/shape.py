@@ -11,15 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..device import Array, array_module
-from ..faster import faster
 from ..integer_settings import are_integers
-from ..keyword_settings import settings_by_name
 from ..lookup import check_choice
 from ..memory_order import is_channels_last, nchw, nhwc
-from ..op import op
-from ..pullback import OpResult, Pullback, shape_of
-from ..tensor_base import TensorBase, as_tensor
+from ..op import Array, OpResult, Pullback, array_module, as_tensor, faster, op, settings_by_name, shape_of
+from ..tensor_base import TensorBase
 from .axes import Axis, axes_of, axis_of
 from .linear import as_rows
 from .selection import sum_by_row
@@ -30,7 +26,7 @@ if TYPE_CHECKING:
 
 @op
 def reshape(x: Array, *, shape: tuple[int, ...] | int) -> OpResult:
-    """The same elements, in C order, in another shape; one size may be -1."""
+    """The elements of x, in C order, in another shape; one size may be -1."""
     before = x.shape
     return x.reshape(shape), (lambda g: g.reshape(before),)
 
@@ -83,20 +79,17 @@ def roll(x: Array, *, shift: int | Sequence[int], axis: Axis = None) -> OpResult
         raise ValueError(
             f"roll along axis={axis} needs one integer as shift, or one for each axis, got {shift}"
         )
-    back = [-int(n) for n in shifts]
-    if flat:
-        y = rolled(x.reshape(-1), shifts, axes).reshape(x.shape)
-        return y, (lambda g: rolled(g.reshape(-1), back, axes).reshape(g.shape),)
-    return rolled(x, shifts, axes), (lambda g: rolled(g, back, axes),)
+    steps = [(a, int(n)) for a, n in zip(axes, shifts, strict=True)]
+    return rolled(x, steps, flat), (lambda g: rolled(g, [(a, -n) for a, n in steps], flat),)
 
 
-def rolled(x: Array, shifts: Sequence[int], axes: Sequence[int]) -> Array:
-    """The elements of x so many places further along each of the axes."""
-    for axis, shift in zip(axes, shifts, strict=True):
-        first, before = -int(shift) % max(x.shape[axis], 1), (slice(None),) * axis
-        parts = [x[(*before, slice(first, None))], x[(*before, slice(first))]]
-        x = array_module(x).concatenate(parts, axis)
-    return x
+def rolled(x: Array, shifts: Sequence[tuple[int, int]], flat: bool) -> Array:
+    """The elements of x, in a row if ``flat``, so many places further along each axis of ``shifts``."""
+    y = x.reshape(-1) if flat else x
+    for axis, shift in shifts:
+        first, before = -shift % max(y.shape[axis], 1), (slice(None),) * axis
+        y = array_module(x).concatenate([y[(*before, slice(first, None))], y[(*before, slice(first))]], axis)
+    return y.reshape(x.shape) if flat else y
 
 
 @op
@@ -249,9 +242,8 @@ def bordered(x: Array, pairs: Sequence[tuple[int, int]], mode: str) -> OpResult:
                 f"axis {axis} of shape {x.shape} has no element for a border of {mode}; pad with a value"
             )
     numbers = np.arange(x.size).reshape(x.shape)
-    places = (
-        np.pad(numbers, [(int(a), int(b)) for a, b in pairs], mode=cast(Any, mode)) if x.ndim else numbers
-    )
+    widths = [(int(a), int(b)) for a, b in pairs]
+    places = np.pad(numbers, widths, mode=cast(Any, mode)) if x.ndim else numbers
     y, to_flat = chosen(x.reshape(-1), array_module(x).asarray(places.reshape(-1)), 0)
     return y.reshape(places.shape), (lambda g: to_flat(g.reshape(-1)).reshape(x.shape),)
 

@@ -8,12 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from ..device import Array
 from ..integer_settings import one
-from ..keyword_settings import settings_by_name
-from ..op import op
-from ..pullback import OpResult, Pullback, shape_of
-from ..tape import once
+from ..op import Array, OpResult, Pullback, once, op, settings_by_name, shape_of
 from .conv import conv2d, conv_transpose2d
 from .pool import avg_pool2d, max_pool2d
 

@@ -7,12 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..device import Array, array_module
-from ..dtypes import floating
-from ..faster import faster
-from ..half import half_in_single
-from ..op import op
-from ..pullback import OpResult
+from ..op import Array, OpResult, array_module, faster, floating, half_in_single, op
 from .axes import Axis, axes_of, spreader
 
 

@@ -177,10 +177,10 @@ def one_pass_is_the_ops_one_by_one() -> None:
     rng = np.random.default_rng(0)
     shapes = (3, 2, 8, 7), (4, 2, 3, 2), (4,)
     x, *others = (rng.integers(-1, 2, shape).astype(float) for shape in shapes)
-    for outlier, cache in ((0.0, 1), (np.nan, conv_pool.CACHE)):
+    for outlier, cache in ((0.0, 1), (np.nan, conv_pool.WINDOW_BYTES)):
         x[0, 0, 3, 3] = outlier
         settings = {"pool": (2, 3), "padding": (1, 0), "relu": True}
-        with patch.object(conv_pool, "CACHE", cache):
+        with patch.object(conv_pool, "WINDOW_BYTES", cache):
             window_laws.is_convolution_pooling_and_relu(ops.conv_pool2d, (x, *others), **settings)
 
 
@@ -189,12 +189,12 @@ def one_pass_by_winograd_is_the_ops_one_by_one() -> None:
     settings = {"pool": (2, 2), "padding": (1, 0), "relu": True}
     for algorithm in ("winograd", "winograd_rows"):
         fastest = patch.object(conv_pool, "fastest", lambda *_, name=algorithm: name)
-        with patch.object(conv_pool, "CACHE", 1), fastest:
+        with patch.object(conv_pool, "WINDOW_BYTES", 1), fastest:
             window_laws.is_convolution_pooling_and_relu(ops.conv_pool2d, inputs, bits=False, **settings)
 
 
 def convolutions_of_bands_are_the_direct_one() -> None:
-    with patch.object(kernel_rows, "CACHE", 1):
+    with patch.object(kernel_rows, "IMAGE_BYTES", 1):
         fast_convolutions_are_the_direct_one()
 
 
@@ -373,7 +373,7 @@ BUGS = [
         one_pass_is_the_ops_one_by_one, "gradient of the images"),
     Bug("a NaN is no largest pixel", "maxima", "if np.isnan(y.max()):", "if False:",
         one_pass_is_the_ops_one_by_one, "gradient of the images"),
-    Bug("windows that others have overwritten are kept", "by_phase", "x.itemsize, min(KEPT, CACHE)",
+    Bug("windows that others have overwritten are kept", "by_phase", "x.itemsize, min(KEPT, WINDOW_BYTES)",
         "x.itemsize, KEPT", one_pass_is_the_ops_one_by_one, "the value"),
     Bug("all images get the first one's parts of the gradient", "by_phase", "all_shares(g)[:, *place]",
         "all_shares(g)[:, *[slice(part.stop - part.start) for part in place]]",

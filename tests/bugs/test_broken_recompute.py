@@ -20,8 +20,8 @@ BUGS = {
         "            pass\n",
     ),
     "generators of modules inside are overlooked": (
-        "for inside in module.modules():",
-        "for inside in [module]:",
+        "in generators_of(module).values()",
+        "in [rng for name, rng in generators_of(module).items() if name.startswith('model.')]",
     ),
     "statistics move twice": ("setattr(owner, name, copies[id(array)])", "pass"),
     "statistics are those behind the first run": (

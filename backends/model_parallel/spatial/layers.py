@@ -165,7 +165,7 @@ class SpatialConv2d(Windowed):
         return ShardedTensor(with_fetched_gradients(y.local, a.local, self.weight, **settings), y.shards)
 
     def checked(self, image: np.ndarray) -> Geometry:
-        return checked_geometry(image, self.weight.data, **self.settings)
+        return checked_geometry("conv2d", image, self.weight.data, **self.settings)
 
 
 class SpatialMaxPool2d(Windowed):

@@ -36,7 +36,7 @@ from .conv import fastest
 from .groups import rotated_kernel
 from .images import Place, add_to_pixels, blocks, pixels
 
-CACHE = 1 << 21  # bytes of windows and of their products at a time
+WINDOW_BYTES = 1 << 21  # bytes of windows and of their products at a time
 KEPT = 1 << 18  # bytes of the windows and of the phases' gradients that are kept for another pullback
 MOST_PHASES = NONE = 255  # whose numbers are bytes, and the number where the ReLU lets no gradient through
 LEAST = 4096  # numbers before the pooling for which a Sequential takes one pass
@@ -149,12 +149,12 @@ def by_phase(
         pool_tiles(images, weight, geometry, tile, y, winners)
     elif form is winograd_rows:
         pool_rows(images, weight, geometry, tile, y, winners)
-    elif is_one_block(images.shape, geometry, tile, filters, x.itemsize, min(KEPT, CACHE)):
+    elif is_one_block(images.shape, geometry, tile, filters, x.itemsize, min(KEPT, WINDOW_BYTES)):
         windows += in_blocks(images, geometry, tile, filters)
         pool_products(windows, weight, y, winners)
     else:
         pool_products(in_blocks(images, geometry, tile, filters), weight, y, winners)
-    for run in blocks(len(y), y[0].nbytes, CACHE):
+    for run in blocks(len(y), y[0].nbytes, WINDOW_BYTES):
         if bias is not None:
             add_to_pixels(bias, y[run])
         if relu:
@@ -179,7 +179,7 @@ def by_phase(
         (height, width), (top, left), (_, rows, columns, _) = geometry.output(*x.shape[2:]), border, y.shape
         of_image = height + 2 * top + below, width + 2 * left, filters
         whole = (rows * down, columns * across) == of_image[:2]
-        runs = blocks(len(x), math.prod(of_image) * g.itemsize, CACHE)
+        runs = blocks(len(x), math.prod(of_image) * g.itemsize, WINDOW_BYTES)
         buffer = (np.empty if whole else np.zeros)((runs[0].stop, *of_image), g.dtype)  # no run is longer
         image, row, column, channel = buffer.strides
         strides = row, column, image, row * down, column * across, channel
@@ -251,7 +251,7 @@ def pool_products(windows: Iterable[tuple[Place, Array]], weight: Array, y: Arra
 def pool_tiles(
     x: Array, weight: Array, geometry: Geometry, tile: tuple[int, int], y: Array, winners: Array
 ) -> None:
-    """The same by Winograd's algorithm, in whose tiles each pixel is an array of its own, too."""
+    """Maxima of windows by Winograd's algorithm, in whose tiles each pixel is an array of its own, too."""
     down, across = tile
     for run, values in winograd.in_tiles(x, weight, geometry):
         phases = [values[i::down, j::across] for i in range(down) for j in range(across)]
@@ -267,10 +267,10 @@ def pool_tiles(
 def pool_rows(
     x: Array, weight: Array, geometry: Geometry, tile: tuple[int, int], y: Array, winners: Array
 ) -> None:
-    """The same by Winograd's algorithm down the columns, whose values are put in the order of the phases."""
+    """Maxima of windows by Winograd's algorithm down the columns; values are in the order of the phases."""
     (down, across), (_, rows, columns, _) = tile, y.shape
     of_image = down * across * y[0].nbytes
-    for run in blocks(len(x), 2 * of_image, CACHE):
+    for run in blocks(len(x), 2 * of_image, WINDOW_BYTES):
         values = winograd_rows.whole_tiles(x[run], weight, geometry)
         phases = np.empty((down, across, *y[run].shape), y.dtype)
         used = values[:, : rows * down, : columns * across]
@@ -346,7 +346,7 @@ def in_blocks(
     """
     (kh, kw), (ph, pw), (down, across), (_, h, w, c) = geometry.kernel, geometry.padding, tile, x.shape
     rows, columns = tiles_of((h, w), geometry, tile)
-    runs, bands = runs_and_bands(x.shape, geometry, tile, filters, x.itemsize, CACHE)
+    runs, bands = runs_and_bands(x.shape, geometry, tile, filters, x.itemsize, WINDOW_BYTES)
     few, tall, size, n = c < im2col.FEW_CHANNELS, kh + down - 1, kh * kw * c, runs[0].stop
     length, room = across * tall * kw * c, (n, h + 2 * ph, w + 2 * pw)
     memory = np.zeros((c, *room) if few else (*room, c), x.dtype)

@@ -18,7 +18,7 @@ from .groups import one_by_one, rotated_kernel, split_groups
 from .images import Place, blocks, cut_off, padded_images, pixels, strided_view
 from .phases import sum_of_phases
 
-CACHE = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
+COLUMN_BYTES = 1 << 20  # bytes of columns made at a time, so that the product finds them in cache
 SMALL = 1_000_000  # multiplications in one product; up to this number OpenBLAS is a third faster
 LARGE = 1 << 18  # elements of a kernel; a larger one is not copied across its memory order (5 times as long)
 NARROW = 16  # numbers of a window that OpenBLAS takes together; with fewer the transposed product is faster
@@ -57,7 +57,7 @@ def is_small(x: tuple[int, ...], w: tuple[int, ...], geometry: Geometry, itemsiz
     """Whether all windows fit in the cache, and make one product; x and w are shapes."""
     weights, count = math.prod(w), x[0] * math.prod(geometry.output(*x[1:3]))
     one = geometry.groups == 1 and weights <= LARGE and 0 < count * weights <= SMALL
-    return one and count * math.prod(w[1:]) * itemsize <= CACHE
+    return one and count * math.prod(w[1:]) * itemsize <= COLUMN_BYTES
 
 
 def all_windows(x: Array, geometry: Geometry, ones: bool = False) -> Array:
@@ -136,7 +136,7 @@ def add_back(g: Array, w: Array, geometry: Geometry, shape: tuple[int, ...]) -> 
     bottom, end = top + max(height + ph, rows * down), left + max(width + pw, columns * right)
     d = xp.empty((groups, few, n, height, width), g.dtype)
     bytes_each = kh * kw * channels * bottom * end * g.itemsize
-    for images in blocks(n if few else 0, bytes_each, CACHE // 2):  # which the shares need twice
+    for images in blocks(n if few else 0, bytes_each, COLUMN_BYTES // 2):  # which the shares need twice
         part = split_groups(g[images], groups)
         m = part.shape[1]
         shares = matrices @ part.reshape(groups, m * rows * columns, filters // groups).swapaxes(1, 2)
@@ -182,7 +182,8 @@ def in_blocks(
     _, n, h, w, c = x.shape
     few = c < FEW_CHANNELS and (geometry.kernel[1] * c < NARROW or geometry.dilation[1] > 1)
     size, filters = geometry.kernel[0] * geometry.kernel[1] * c, filters // groups
-    cache = max(CACHE, groups * size * filters * itemsize)  # the products read the kernel once for each run
+    # The products read the kernel once for each run.
+    cache = max(COLUMN_BYTES, groups * size * filters * itemsize)
     runs = blocks(n, groups * rows * columns * size * itemsize, cache)
     if (
         geometry.kernel == geometry.stride == (1, 1) and not ph and not pw and not ones

@@ -23,7 +23,7 @@ from .im2col import correlate as correlate_windows
 from .images import Place, blocks, cut_off, strided_view
 from .phases import sum_of_phases
 
-CACHE = 4 << 20  # bytes of images, and of products, at a time
+IMAGE_BYTES = 4 << 20  # bytes of images, and of products, at a time
 LEAST = 15_000  # windows times channels for which it takes less time than im2col
 FEW_ROWS = 64  # of matrices with fewer rows the kernel's gradient would be a sum of too many products
 FEW_FILTERS = 32  # OpenBLAS makes products of so short rows slowly, but not their transposes
@@ -128,7 +128,7 @@ def kernel_gradient(x: Array, g: Array, shape: tuple[int, ...], geometry: Geomet
             a, b = windows, as_windows(gs[outputs], windows)
             if turned:
                 a, b = b, a
-            for columns in blocks(a.shape[2], a.shape[1] * d[0].nbytes, CACHE):
+            for columns in blocks(a.shape[2], a.shape[1] * d[0].nbytes, IMAGE_BYTES):
                 products = a[:, :, columns].swapaxes(-1, -2) @ b[:, :, columns]
                 d[number] += products.sum(axis=(1, 2))
     if turned:
@@ -202,7 +202,7 @@ def in_lines(x: Array, down: int, pitch: int, left: int, right: int) -> Array:
 
 def equal_blocks(n: int, bytes_each: int) -> list[slice]:
     """``blocks`` that fit in the cache, as equal as their number allows."""
-    return blocks(n, 1, -(-n // max(len(blocks(n, bytes_each, CACHE)), 1)))
+    return blocks(n, 1, -(-n // max(len(blocks(n, bytes_each, IMAGE_BYTES)), 1)))
 
 
 def as_windows(outputs: Array, windows: Array) -> Array:

@@ -23,7 +23,7 @@ from .groups import rotated_kernel
 from .images import blocks, padded_images
 
 OUT, IN = 4, 6  # sides of an output tile and of the image tile it depends on
-CACHE = 600_000  # bytes of transformed tiles made at a time, so that the products find them in cache
+TILE_BYTES = 600_000  # bytes of transformed tiles made at a time, so that the products find them in cache
 
 BT = np.array(
     [
@@ -142,7 +142,7 @@ def image_blocks(shape: tuple[int, ...], channels: int, itemsize: int) -> list[s
     n, rows, columns, filters = shape
     area = tiles_of(rows, columns) * IN * IN
     kernel = IN * IN * channels * filters * itemsize  # which the products read once for each run
-    return blocks(n, area * max(channels, filters) * itemsize, max(CACHE, kernel))
+    return blocks(n, area * max(channels, filters) * itemsize, max(TILE_BYTES, kernel))
 
 
 def tiles_of(rows: int, columns: int) -> int:

@@ -103,7 +103,7 @@ def assert_same(c, name, other="direct"):
 @settings(max_examples=5 * settings().max_examples)
 @given(
     c=convolutions(integers, geometries()),
-    cache=st.sampled_from([1, 2000, im2col.CACHE]),
+    cache=st.sampled_from([1, 2000, im2col.COLUMN_BYTES]),
     few=st.sampled_from([0, im2col.FEW_CHANNELS]),
     small=st.sampled_from([1000, im2col.SMALL]),
     large=st.sampled_from([0, im2col.LARGE]),
@@ -111,7 +111,7 @@ def assert_same(c, name, other="direct"):
 def test_im2col_is_direct(c, cache, few, small, large):
     """Bitwise, since sums of small integers are exact: in blocks of one image, of some, of all."""
     with (
-        patch.multiple(im2col, CACHE=cache, FEW_CHANNELS=few, SMALL=small, LARGE=large),
+        patch.multiple(im2col, COLUMN_BYTES=cache, FEW_CHANNELS=few, SMALL=small, LARGE=large),
         patch.object(im2col_kernels, "MOST_BYTES", cache),
     ):
         assert_same(c, "im2col")
@@ -138,12 +138,12 @@ def test_depthwise_with_many_channels_is_direct(c):
 @settings(max_examples=2 * settings().max_examples)
 @given(
     c=convolutions(integers, geometries().map(lambda g: g._replace(dilation=(g.dilation[0], 1)))),
-    cache=st.sampled_from([1, 2000, kernel_rows.CACHE]),
+    cache=st.sampled_from([1, 2000, kernel_rows.IMAGE_BYTES]),
     small=st.sampled_from([1000, kernel_rows.SMALL]),
 )
 def test_kernel_rows_are_direct(c, cache, small):
     """Bitwise, as above, in bands of one row of an image, of some, of some images."""
-    with patch.multiple(kernel_rows, CACHE=cache, SMALL=small):
+    with patch.multiple(kernel_rows, IMAGE_BYTES=cache, SMALL=small):
         assert_same(c, "kernel_rows")
 
 
@@ -157,7 +157,7 @@ def test_a_product_is_cut_into_equal_parts_or_not_at_all(rows, inner, filters):
 @settings(max_examples=3 * settings().max_examples)
 @given(
     c=convolutions(normal, geometries(kernel=(3, 3), stride=(1, 1))),
-    cache=st.sampled_from([1, winograd.CACHE]),
+    cache=st.sampled_from([1, winograd.TILE_BYTES]),
 )
 def test_winograd_is_direct_up_to_rounding(c, cache):
     """By running error analysis: the same steps on magnitudes bound each element's rounding.
@@ -165,7 +165,7 @@ def test_winograd_is_direct_up_to_rounding(c, cache):
     An element is at most two transforms of 6 terms each, a sum over the terms of one product, two more
     transforms, and the matrices' own rounding: each sum of n terms costs n roundings of its magnitude.
     """
-    with patch.object(winograd, "CACHE", cache):
+    with patch.object(winograd, "TILE_BYTES", cache):
         fast = c.by("winograd")
     magnitudes = {name: abs(getattr(winograd, name)) for name in ("BT", "G", "AT")}
     with patch.multiple(winograd, **magnitudes):
@@ -178,14 +178,14 @@ def test_winograd_is_direct_up_to_rounding(c, cache):
 
 @given(
     c=convolutions(normal, geometries(kernel=(3, 5), stride=(1, 1), dilation=(1, 1))),
-    cache=st.sampled_from([1, 2000, kernel_rows.CACHE]),
+    cache=st.sampled_from([1, 2000, kernel_rows.IMAGE_BYTES]),
     sizes=st.fixed_dictionaries(
         {"MANY": st.sampled_from([1, 3, 128]), "SMALL": st.sampled_from([20, 10**6])}
     ),
 )
 def test_winograd_rows_are_direct_up_to_rounding(c, cache, sizes):
     """As above; a product adds up kw times as many terms."""
-    with patch.object(kernel_rows, "CACHE", cache), patch.multiple(winograd_rows, **sizes):
+    with patch.object(kernel_rows, "IMAGE_BYTES", cache), patch.multiple(winograd_rows, **sizes):
         fast = c.by("winograd_rows")
     matrices = {
         "BT": abs(winograd.BT),

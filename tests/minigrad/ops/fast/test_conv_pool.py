@@ -50,23 +50,23 @@ def pairs(most):
 @given(
     network=networks(whole, pairs(3), pairs(3)),
     outlier=st.sampled_from([0.0, 0.0, np.nan, np.inf]),
-    cache=st.sampled_from([1, 2000, conv_pool.CACHE]),
+    cache=st.sampled_from([1, 2000, conv_pool.WINDOW_BYTES]),
     small=st.sampled_from([500, im2col.SMALL]),
 )
 def test_one_pass_gives_the_bits_of_the_ops_one_by_one(network, outlier, cache, small):
     (x, *others), chosen = network
     x = x.copy()
     x.reshape(-1)[:: max(x.size // 3, 1)] = outlier
-    with patch.object(conv_pool, "CACHE", cache), patch.object(im2col, "SMALL", small):
+    with patch.object(conv_pool, "WINDOW_BYTES", cache), patch.object(im2col, "SMALL", small):
         window_laws.is_convolution_pooling_and_relu(ops.conv_pool2d, (x, *others), **chosen)
 
 
 def by_sums_of_fractions(algorithm, network, cache):
     inputs, chosen = network
     with (
-        patch.object(conv_pool, "CACHE", cache),
-        patch.object(winograd, "CACHE", cache),
-        patch.object(kernel_rows, "CACHE", cache),
+        patch.object(conv_pool, "WINDOW_BYTES", cache),
+        patch.object(winograd, "TILE_BYTES", cache),
+        patch.object(kernel_rows, "IMAGE_BYTES", cache),
         patch.object(conv_pool, "fastest", lambda *_: algorithm),
     ):
         window_laws.is_convolution_pooling_and_relu(ops.conv_pool2d, inputs, bits=False, **chosen)
@@ -74,7 +74,7 @@ def by_sums_of_fractions(algorithm, network, cache):
 
 @given(
     network=networks(normal, st.just((3, 3)), st.tuples(*[st.sampled_from([1, 2, 4])] * 2), "d", least=1),
-    cache=st.sampled_from([1, conv_pool.CACHE]),
+    cache=st.sampled_from([1, conv_pool.WINDOW_BYTES]),
 )
 def test_one_pass_by_winograd_s_algorithm_is_that_and_pooling(network, cache):
     by_sums_of_fractions("winograd", network, cache)
@@ -82,7 +82,7 @@ def test_one_pass_by_winograd_s_algorithm_is_that_and_pooling(network, cache):
 
 @given(
     network=networks(normal, st.tuples(st.integers(3, 5), st.integers(1, 5)), pairs(4), "d", least=1),
-    cache=st.sampled_from([1, 2000, conv_pool.CACHE]),
+    cache=st.sampled_from([1, 2000, conv_pool.WINDOW_BYTES]),
 )
 def test_one_pass_by_winograd_s_algorithm_down_the_columns_is_that_and_pooling(network, cache):
     by_sums_of_fractions("winograd_rows", network, cache)
