@@ -213,7 +213,7 @@ def conv_pool2d_in_one_launch(
     side, _ = tile = pair(pool, "pool", 1)
     if tile not in ((1, 1), (2, 2)) or not all(map(on_gpu, arrays)) or not takes(*arrays):
         return NotImplemented
-    geometry = checked_geometry(images, weights, stride, padding, dilation, groups)
+    geometry = checked_geometry("conv2d", images, weights, stride, padding, dilation, groups)
     outputs, shapes = geometry.output(*images.shape[2:]), (nhwc(images).shape, weights.shape)
     fitting = fits(weights.shape, geometry) and pays(*shapes, geometry)
     if not fitting or geometry.extra != (0, 0) or min(outputs) < side:
