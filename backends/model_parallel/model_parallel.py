@@ -29,11 +29,11 @@ from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_batch, check_same_on_all_ranks
 from ..placement import Placeholder, loss_of_output, refuse_placed, shards_of
-from .class_parallel import ClassLinear, class_parallel_loss
-from .layer import ShardedLayer
-from .plan import ELEMENTWISE, PASS_THROUGH, SPLITS, Plan, check_plan, default_plan, lookup, no_samples
-from .replicated import Replicated
-from .sharding import Shard, ShardedTensor
+from .layers.class_parallel import ClassLinear, class_parallel_loss
+from .layers.layer import ShardedLayer
+from .layers.pass_through import ELEMENTWISE, PASS_THROUGH, Replicated
+from .layers.sharding import Shard, ShardedTensor
+from .plan import SPLITS, Plan, check_plan, default_plan, lookup, no_samples
 from .spatial.layers import SPATIAL, Tiling, tiling_of
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,33 +23,13 @@ from minigrad.device import array_module
 from minigrad.module import Module, Sequential, evaluation_mode
 from minigrad.tensor import Tensor
 
-from ..comm.communicator import Communicator
-from .batch_norm import ChannelBatchNorm
-from .class_parallel import ClassLinear
-from .conv import (
-    ChannelConv2d,
-    FilterConv2d,
-    GatheredConv2d,
-    GroupedConv2d,
-    PerChannel,
-    ShardedFlatten,
-)
-from .dropout import ShardedDropout
-from .layer import ShardedLayer
-from .linear import ColumnLinear, RowLinear
-from .naive import GatheredLinear
-from .replicated import Elementwise
-from .sharding import Shard
+from .layers.class_parallel import ClassLinear
+from .layers.conv import ChannelConv2d, FilterConv2d, GatheredConv2d, GroupedConv2d
+from .layers.linear import ColumnLinear, RowLinear
+from .layers.naive import GatheredLinear
+from .layers.pass_through import PASS_THROUGH, ShardedLayerClass
 
 Plan = dict[str, str]
-
-ELEMENTWISE = (
-    nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Softplus,
-    nn.Sigmoid, nn.LogSigmoid, nn.Tanh,
-)  # fmt: skip
-
-ShardedLayerClass = Callable[[Any, Communicator, Shard | None], ShardedLayer]
-"""Makes a sharded layer from a serial one, the ranks, and the split of its input's features."""
 
 SPLITS: Mapping[type[Module], Mapping[str, ShardedLayerClass]] = {
     nn.Linear: {"column": ColumnLinear, "row": RowLinear, "gathered": GatheredLinear, "classes": ClassLinear},
@@ -60,19 +40,6 @@ SPLITS: Mapping[type[Module], Mapping[str, ShardedLayerClass]] = {
         "gathered-filters": GatheredConv2d,
     },
 }
-PASS_THROUGH: Mapping[type[Module], ShardedLayerClass] = {
-    **dict.fromkeys(ELEMENTWISE, Elementwise),
-    nn.Dropout: ShardedDropout,
-    nn.Flatten: ShardedFlatten,
-    nn.MaxPool2d: PerChannel,
-    nn.AvgPool2d: PerChannel,
-    nn.AdaptiveAvgPool2d: PerChannel,
-    nn.AdaptiveMaxPool2d: PerChannel,
-    nn.Upsample: PerChannel,
-    nn.BatchNorm: ChannelBatchNorm,
-}
-"""Layers that take a split input when the plan does not name them; all others become ``Replicated``."""
-
 FIRST = {nn.Linear: "column", nn.Conv2d: "filters"}  # x replicated, y split
 SECOND = {nn.Linear: "row", nn.Conv2d: "channels"}  # x split, y replicated
 

@@ -22,9 +22,9 @@ from backends.comm import differentiable, run_ranks
 from backends.comm.collectives import allgather, ring_allreduce
 from backends.comm.timeline import draw, gantt
 from backends.model_parallel import ModelParallel
-from backends.model_parallel.linear import RowLinear
+from backends.model_parallel.layers.linear import RowLinear
+from backends.model_parallel.layers.sharding import ShardedTensor
 from backends.model_parallel.plan import SPLITS
-from backends.model_parallel.sharding import ShardedTensor
 from minigrad import Tape, Tensor, mnist, nn, ops
 from minigrad.data import Batch, shares
 from minigrad.figures import save
@@ -75,8 +75,8 @@ for split, rule in ((by_columns, "side by side"), (by_rows, "added up")):
 # Backward: each rank computes the gradient of x *through its own neurons only*. That is a part of the
 # gradient, and the parts of all ranks must be added. So there is one op before the layer that does nothing
 # forward and an all-reduce backward, `fan_out`. The all-gather is `join_in`; its backward only takes the
-# rank's own columns of g. A layer is then one line; `backends/model_parallel/naive.py` is this line in the
-# library.
+# rank's own columns of g. A layer is then one line; `backends/model_parallel/layers/naive.py` is this line in
+# the library.
 
 # %%
 print("\n2. The naive form")
@@ -304,7 +304,7 @@ save(drawings.bias_once(once, thrice), FIGURES / "row_bias.png")
 # A convolution has an output image for each *filter*, and each filter adds up over all *channels* of its
 # input. So filters are to a convolution what columns are to a matrix, and channels what rows are. Split the
 # first convolution by filters: a rank computes some of the hidden images, and sends nothing. ReLU and
-# pooling act on each channel alone (as do `batch_norm.py` and `dropout.py`; all of it stands in `conv.py`).
+# pooling act on each channel alone (they stand in `pass_through.py`, filters and channels in `conv.py`).
 # Split the second by channels: each rank has a partial sum of every
 # output image. One all-reduce adds them up, and one all-reduce is needed backward, for the gradient of the
 # input.

@@ -22,7 +22,7 @@ from ...comm.collectives import allgather
 from ...comm.collectives.send_recv import Tag
 from ...comm.communicator import Communicator
 from ...comm.differentiable import concatenate, zeros_of
-from ..sharding import Shard
+from ..layers.sharding import Shard
 from .receptive_field import ROWS, RowRange, window_along
 
 Sides = tuple[int, int]  # the width of the border before and after

@@ -13,7 +13,7 @@ from minigrad.device import array_module
 from minigrad.ops import getitem
 from minigrad.tensor import Tensor
 
-from ..sharding import Shard
+from ..layers.sharding import Shard
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ from minigrad import ops
 from minigrad.nn import Conv2d, Linear
 from minigrad.tensor import Parameter, Tensor
 
-from ..comm import differentiable
-from ..comm.communicator import Communicator
+from ...comm import differentiable
+from ...comm.communicator import Communicator
 from .layer import ShardedLayer
 from .sharding import Shard, ShardedTensor, even_shard, matching_shard
 

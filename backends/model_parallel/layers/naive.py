@@ -10,8 +10,8 @@ from minigrad import ops
 from minigrad.nn import Linear
 from minigrad.tensor import Parameter
 
-from ..comm import differentiable
-from ..comm.communicator import Communicator
+from ...comm import differentiable
+from ...comm.communicator import Communicator
 from .layer import ShardedLayer
 from .sharding import Shard, ShardedTensor, even_shard
 

@@ -15,9 +15,9 @@ import numpy as np
 from minigrad.data import shares
 from minigrad.tensor import Tensor
 
-from ..comm import differentiable
-from ..comm.collectives import allgather
-from ..comm.communicator import Communicator
+from ...comm import differentiable
+from ...comm.collectives import allgather
+from ...comm.communicator import Communicator
 
 
 @dataclass(frozen=True, eq=False)
