@@ -129,12 +129,10 @@ def cheapest(
         ways: list[tuple[bool, list[Choice]]] = []
         for split, before in best.items():
             gather, back = n_in if split else 0, 0 if first else n_in
+            stays = isinstance(layer, tuple(PASS_THROUGH))  # a split input stays split
             # The kind, the activations to send, whether the output is split, and the weights to store.
             options: list[tuple[str | None, int, bool, float]]
-            if isinstance(layer, tuple(PASS_THROUGH)):  # a split input stays split
-                options = [(None, 0, split, weights)]
-            else:
-                options = [(None, gather, False, weights)]
+            options = [(None, 0, split, weights) if stays else (None, gather, False, weights)]
             if can_be_split:
                 row_back = 0 if split else back
                 options.append((FIRST[type(layer)], gather + 2 * back, True, weights / ranks))

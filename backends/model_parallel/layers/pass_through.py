@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,8 +52,7 @@ class PerChannel(Elementwise):
     """A layer that acts on each channel alone (pooling, upsampling), however the channels are split."""
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        a = a.gather((2, 3))
-        return ShardedTensor(self.layer(a.local), a.shards)
+        return super().sharded_forward(a.gather((2, 3)))
 
 
 class ShardedFlatten(Elementwise):
@@ -112,12 +112,10 @@ class ShardedMask(NamedTuple):
     shards: tuple[Shard, ...]
 
     def keep(self, shape: tuple[int, ...], p: float) -> np.ndarray:
-        """As ``RandomMask.keep``, for this rank's part of an array, which has ``shape``."""
+        """``RandomMask.keep`` for this rank's part of an array, which has ``shape``."""
         lengths = {shard.axis: shard.length for shard in self.shards}
         keep = self.whole.keep(tuple(lengths.get(axis, n) for axis, n in enumerate(shape)), p)
-        for shard in self.shards:
-            keep = shard.local_part(keep)
-        return keep
+        return reduce(lambda keep, shard: shard.local_part(keep), self.shards, keep)
 
 
 ShardedLayerClass = Callable[[Any, Communicator, Shard | None], ShardedLayer]

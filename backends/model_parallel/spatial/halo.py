@@ -114,7 +114,7 @@ def make_backward(shard: Shard, route: Routes) -> Callable[[Array], Array]:
     def back(g: Array) -> Array:
         if route.silent and size(own_rows) == n:
             return g[index_along(axis, own_place)]
-        d = empty(g, axis, n)
+        d = bordered(g, axis, n, {})
         messages, like = pieces(g, axis, route.receives), pieces(d, axis, route.sends)
         received = start_exchange(shard.comm, messages, like, Tag.GRADIENT)
         d[index_along(axis, slice(own_rows.start))] = 0
@@ -162,17 +162,12 @@ def border_of(rows: RowRange, axis: int, others: Mapping[int, Sides] | None) -> 
     return {axis: sides for axis, sides in border.items() if any(sides)}
 
 
-def empty(x: Array, axis: int, n: int, border: Mapping[int, Sides] | None = None) -> Array:
-    """An array in the dtype and memory order of ``x``, of length ``n`` along ``axis``, and with a border."""
+def bordered(x: Array, axis: int, n: int, border: Mapping[int, Sides], value: float = 0.0) -> Array:
+    """An array like ``x`` of length ``n`` along ``axis``, not filled but for the ``value`` in its border."""
     shape = [n if i == axis else size for i, size in enumerate(x.shape)]
-    for i, sides in (border or {}).items():
+    for i, sides in border.items():
         shape[i] += sum(sides)
-    return array_module(x).empty_like(x, shape=shape)
-
-
-def bordered(x: Array, axis: int, n: int, border: Mapping[int, Sides], value: float) -> Array:
-    """As ``empty``, with the border filled with ``value``."""
-    y = empty(x, axis, n, border)
+    y = array_module(x).empty_like(x, shape=shape)  # in its dtype and memory order
     for i, (before, after) in border.items():
         y[index_along(i, slice(before))] = value
         y[index_along(i, slice(y.shape[i] - after, None))] = value
