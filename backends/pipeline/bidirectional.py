@@ -108,14 +108,14 @@ def two_chunks(ranks: int, micros: int, chunks: int) -> None:
 
 
 def two_directions(ranks: int, micros: int, chunks: int) -> None:
-    """As ``two_chunks``, and even numbers of ranks and micro-batches."""
+    """Raise ValueError unless there are two chunks, and even numbers of ranks and micro-batches."""
     two_chunks(ranks, micros, chunks)
     take("an even number of ranks", ranks, step=2, least=2)
     take("an even number of micro-batches, half for each direction", micros, step=2, least=2)
 
 
 def full_twice(ranks: int, micros: int, chunks: int) -> None:
-    """As ``two_directions``, and at least two micro-batches for each rank."""
+    """Raise ValueError unless ``two_directions`` holds, with two micro-batches or more for each rank."""
     two_directions(ranks, micros, chunks)
     take(f"2 micro-batches or more for each of the {ranks} ranks", micros, step=2, least=2 * ranks)
 

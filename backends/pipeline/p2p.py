@@ -99,8 +99,7 @@ class PipelineComm:
 
     def expect(self, hop: Hop, shape: Shape, like: Array) -> None:
         """Expect arrays like this one at a hop's stage, for micro-batches whose samples have this shape."""
-        xp = array_module(like)
-        self.shapes[hop.kind, hop.stage, shape] = xp.broadcast_to(xp.zeros((), like.dtype), like.shape)
+        self.shapes[hop.kind, hop.stage, shape] = without_memory(like)
 
     def send(self, hop: Hop, x: Array) -> None:
         """Send a hop's result; ``x`` must not change from now on."""
@@ -118,3 +117,9 @@ class PipelineComm:
 
     def tag(self, hop: Hop) -> int:
         return FIRST_TAG + 2 * (hop.micro * self.table.stages + hop.stage) + (hop.kind is Backward)
+
+
+def without_memory(like: Array) -> Array:
+    """An array with the shape and dtype of ``like`` that takes no memory."""
+    xp = array_module(like)
+    return xp.broadcast_to(xp.zeros((), like.dtype), like.shape)
