@@ -49,7 +49,7 @@ class Proof:
     seed: int = seed_option()
 
     def samples(self) -> Batch:
-        """The first digits, in arrays of their own: ranks on threads do not keep a data set each.
+        """The first digits, copied: ranks on threads do not keep a data set each.
 
         Raises ValueError where there are fewer than ``batch``.
         """

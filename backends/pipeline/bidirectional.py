@@ -44,7 +44,7 @@ def chimera(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruc
 
 
 def dualpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
-    """A forward of one direction beside a backward of the other; weights fill the rest (DeepSeek-AI 2024).
+    """A forward of one direction with a backward of the other; weights fill the rest (DeepSeek-AI 2024).
 
     The eight steps as published, the sixth on three lines. F0 is a forward of the direction that enters
     nearer, B1 a full backward of the other, b one whose weights wait, W the weights that wait longest. What

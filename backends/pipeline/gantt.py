@@ -133,7 +133,7 @@ def figure_of(
 ) -> Figure:
     """The traces above one another, each under its name and the share of its ranks' time that is idle.
 
-    Each is as wide as the figure, or with ``one_clock`` as wide as it is long beside the longest one.
+    Each is as wide as the figure, or with ``one_clock`` as wide as it is long compared with the longest.
     ``chunk_names`` are the words for the chunks in the key; the default is chunk 0, chunk 1 and so on.
     """
     every = [instructions_of(trace) for trace in traces.values()]

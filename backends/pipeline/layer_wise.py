@@ -1,7 +1,7 @@
 """Consecutive layers on consecutive ranks: forward in sequence, backward in reverse, one rank busy at a time.
 
 Lecture section: model parallelism by consecutive layers. Lesson: 11_model_parallel. For a batch of b samples
-b d_i numbers cross the boundary behind layer i, whose output has d_i numbers per sample, and as many come
+b d_i numbers cross the boundary after layer i, whose output has d_i numbers per sample, and as many come
 back as their gradient. This saves memory, not time; pipelines keep all ranks busy.
 """
 

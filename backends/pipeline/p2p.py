@@ -2,7 +2,7 @@
 
 Lecture section: pipelining. Lesson: 13_pipeline. The messages follow from the timetable. No rank waits for
 the receiver of a send: a send is finished when a later message from its receiver has arrived. Receives are
-started ahead, each into memory of its own, because tapes refer to it until the micro-batch goes back.
+started ahead, each into separate memory, because tapes refer to it until the micro-batch goes back.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ from ..layers.sharding import Shard
 from .receptive_field import ROWS, RowRange, window_along
 
 Sides = tuple[int, int]  # the width of the border before and after
+Parts = tuple[Array, Mapping[int, slice]]  # an array, and by rank parts of it along an axis
+Rows = dict[int, Array]  # by rank
 
 
 class Routes(NamedTuple):
@@ -93,8 +95,7 @@ def fetch(
         return x[index_along(axis, route.own_rows)], (to_x,)  # nothing to put together: no copy
     y = bordered(x, axis, mine.inside.size, border, value)
     inner = inside(y, border)
-    messages, like = pieces(x, axis, route.sends), pieces(inner, axis, route.receives)
-    received = start_exchange(shard.comm, messages, like, Tag.FORWARD)
+    received = start_exchange(shard.comm, axis, (x, route.sends), (inner, route.receives), Tag.FORWARD)
     inner[index_along(axis, route.own_place)] = x[index_along(axis, route.own_rows)]
     for source, rows in received().items():
         inner[index_along(axis, route.receives[source])] = rows
@@ -115,8 +116,7 @@ def make_backward(shard: Shard, route: Routes) -> Callable[[Array], Array]:
         if route.silent and size(own_rows) == n:
             return g[index_along(axis, own_place)]
         d = bordered(g, axis, n, {})
-        messages, like = pieces(g, axis, route.receives), pieces(d, axis, route.sends)
-        received = start_exchange(shard.comm, messages, like, Tag.GRADIENT)
+        received = start_exchange(shard.comm, axis, (g, route.receives), (d, route.sends), Tag.GRADIENT)
         d[index_along(axis, slice(own_rows.start))] = 0
         d[index_along(axis, own_rows)] = g[index_along(axis, own_place)]
         d[index_along(axis, slice(own_rows.stop, None))] = 0
@@ -127,28 +127,22 @@ def make_backward(shard: Shard, route: Routes) -> Callable[[Array], Array]:
     return back
 
 
-def start_exchange(
-    comm: Communicator, messages: Mapping[int, Array], like: Mapping[int, Array], tag: int
-) -> Callable[[], dict[int, Array]]:
-    """Start to send ``messages``, by rank, and to receive arrays as those of ``like``.
+def start_exchange(comm: Communicator, axis: int, out: Parts, into: Parts, tag: int) -> Callable[[], Rows]:
+    """Start to send the parts of ``out``, and to receive arrays as large as the parts of ``into``.
 
     The function returned waits for all messages and returns the received arrays, by rank.
     """
-    receives = {r: comm.start_recv(r, tag, x) for r, x in like.items()}
-    sends = [comm.start_send(x, r, tag) for r, x in messages.items()]
+    (x, sent), (like, received) = out, into
+    receives = {r: comm.start_recv(r, tag, like[index_along(axis, rows)]) for r, rows in received.items()}
+    sends = [comm.start_send(x[index_along(axis, rows)], r, tag) for r, rows in sent.items()]
 
-    def finish() -> dict[int, Array]:
+    def finish() -> Rows:
         arrays = {r: receive() for r, receive in receives.items()}
         for send in sends:
             send()
         return arrays
 
     return finish
-
-
-def pieces(x: Array, axis: int, parts: Mapping[int, slice]) -> dict[int, Array]:
-    """Views of the parts of ``x``, by rank."""
-    return {rank: x[index_along(axis, part)] for rank, part in parts.items()}
 
 
 def index_along(axis: int, part: slice) -> tuple[slice, ...]:

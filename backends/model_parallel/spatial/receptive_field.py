@@ -29,7 +29,7 @@ class RowRange(NamedTuple):
 
     @property
     def inside(self) -> RowRange:
-        """The same rows without the border."""
+        """These rows without the border."""
         return RowRange(self.start, self.stop)
 
     @property

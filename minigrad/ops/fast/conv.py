@@ -32,9 +32,9 @@ class Way(NamedTuple):
     """A convolution by an algorithm: what it needs, and when it takes less time than those before it.
 
     ``can_take(w, geometry)`` and ``pays(x, w, geometry)`` get the shapes of images (N, H, W, C) and of a
-    kernel (F, C / groups, kh, kw); an algorithm ``for_gpu`` may pay there, too. One that ``rounds`` computes with
-    fractions, which in float32 round more than a plain sum of products. Where ``adds_bias(w)``, it adds a
-    bias on the host, while the outputs are in the cache.
+    kernel (F, C / groups, kh, kw); an algorithm ``for_gpu`` may pay there, too. One that ``rounds`` computes
+    with fractions, which in float32 round more than a plain sum of products. Where ``adds_bias(w)``, it adds
+    a bias on the host, while the outputs are in the cache.
     """
 
     convolve: Algorithm
