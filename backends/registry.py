@@ -81,10 +81,7 @@ def class_of(strategy: MakeStrategy) -> type[Strategy]:
 
 
 def declared_flags() -> dict[str, dict[str, Flag]]:
-    """The flags of the data and the pipe axis: by the flag's name, the strategies that declare it.
-
-    A strategy that cannot be imported has none; choosing it raises an error.
-    """
+    """By name, each strategy's flags of the data and pipe axes; one that cannot be imported has none."""
     flags: dict[str, dict[str, Flag]] = {}
     for axis in ("data", "pipe"):
         for strategy in strategy_names(axis):

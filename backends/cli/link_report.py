@@ -18,10 +18,7 @@ SIZES = [1 << n for n in range(10, 27)]  # bytes of arrays for which an all-redu
 
 
 def worst_first(links: Links) -> list[tuple[Pair, bool]]:
-    """The pairs and whether they are slow, by the seconds of a message of 1 MiB.
-
-    A pair inside a machine is compared with the others inside machines, one between two with those between.
-    """
+    """The pairs by the time of 1 MiB, and whether one is slow among those inside or between machines."""
     slow = set()
     for pairs in filter(None, inside_and_between(links)):
         latency = median(pair.latency for pair in pairs)

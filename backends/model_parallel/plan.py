@@ -166,10 +166,7 @@ def show(choices: Sequence[Choice]) -> str:
 
 
 def widths(layers: Sequence[tuple[str, Module]], sample: Sequence[int] | None) -> list[tuple[int, int]]:
-    """The sizes of each layer's input and output, in numbers per sample; 0 if they are not known.
-
-    They come from an empty batch if there is a ``sample``, otherwise from the linear layers' weights.
-    """
+    """Numbers per sample in each layer's input and output, for inputs of shape ``sample``; 0 if unknown."""
     sizes, before = [], 0
     x = None if sample is None else no_samples([layer for _, layer in layers], sample)
     for _, layer in layers:
@@ -203,10 +200,7 @@ def layers_of(model: Sequential, prefix: str = "") -> list[tuple[str, Module]]:
 
 
 def check_plan(plan: Mapping[str, str], model: Module, kinds: Any) -> None:
-    """Raise ValueError, naming the layers that can be split, for a plan that does not fit ``model``.
-
-    ``kinds(layer)`` are the kinds of split that a layer can have.
-    """
+    """Raise ValueError for a plan that does not fit ``model``; layers can be split by ``kinds(layer)``."""
     layers = {name: (layer, kinds(layer)) for name, layer in model.named_modules()}
     last = layers_of(model)[-1][0] if isinstance(model, Sequential) and len(model) else None
     possible = "; ".join(f'"{name}" ({", ".join(k)})' for name, (_, k) in layers.items() if k)

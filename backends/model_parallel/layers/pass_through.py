@@ -65,10 +65,7 @@ class ShardedFlatten(Elementwise):
 
 
 class ChannelBatchNorm(Replicated):
-    """The batch-norm of this rank's channels; weight, bias and running statistics are split as x is.
-
-    On replicated channels every rank computes the whole layer.
-    """
+    """Batch-norm whose weight, bias and running statistics are split as the channels of x, if they are."""
 
     def __init__(self, layer: nn.BatchNorm, comm: Communicator, in_sharding: Shard | None = None):
         super().__init__(copy(layer))
@@ -91,10 +88,7 @@ class ChannelBatchNorm(Replicated):
 
 
 class ShardedDropout(Elementwise):
-    """The serial layer's dropout: each rank finds the whole mask and uses the part for its activations.
-
-    The ranks therefore drop what one machine would drop.
-    """
+    """Dropout by each rank's part of the whole mask, so that the ranks drop what one machine would drop."""
 
     layer: nn.Dropout
 

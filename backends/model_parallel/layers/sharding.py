@@ -23,14 +23,11 @@ from ...comm.communicator import Communicator
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """One axis of an array is split: rank r of ``comm`` holds the elements bounds[r] to bounds[r + 1].
-
-    The bounds rise from 0 to the length of the whole axis.
-    """
+    """One axis of an array is split: rank r of ``comm`` holds the elements bounds[r] to bounds[r + 1]."""
 
     axis: int
     comm: Communicator
-    bounds: tuple[int, ...]
+    bounds: tuple[int, ...]  # which rise from 0 to the length of the whole axis
 
     @property
     def length(self) -> int:
@@ -126,10 +123,7 @@ class ShardedTensor:
         return ShardedTensor(x, tuple(shard for shard in self.shards if shard not in gathered))
 
     def redistribute(self, shard: Shard) -> ShardedTensor:
-        """This tensor, split by ``shard`` and along no other axis; no message if it is so already.
-
-        Raises ValueError where the axis has another length.
-        """
+        """This tensor, split by ``shard`` alone, ValueError where the axis has another length."""
         a = self.gather([other.axis for other in self.shards if other.axis != shard.axis])
         before, length = a.shard_of(shard.axis), a.shape[shard.axis]
         if length != shard.length:

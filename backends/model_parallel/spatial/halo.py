@@ -128,10 +128,7 @@ def make_backward(shard: Shard, route: Routes) -> Callable[[Array], Array]:
 
 
 def start_exchange(comm: Communicator, axis: int, out: Parts, into: Parts, tag: int) -> Callable[[], Rows]:
-    """Start to send the parts of ``out``, and to receive arrays as large as the parts of ``into``.
-
-    The function returned waits for all messages and returns the received arrays, by rank.
-    """
+    """Start to send the parts of ``out`` and to receive those of ``into``, which the result waits for."""
     (x, sent), (like, received) = out, into
     receives = {r: comm.start_recv(r, tag, like[index_along(axis, rows)]) for r, rows in received.items()}
     sends = [comm.start_send(x[index_along(axis, rows)], r, tag) for r, rows in sent.items()]
