@@ -62,15 +62,10 @@ def find_strategy(name: str, options: Mapping[str, Any] | None = None, axis: str
         return strategy
     flags = class_of(strategy).declaration.flags
     readers = {option: flag for option, flag in flags.items() if flag.read is not None}
-    read = {
-        option: Parameter(option, Parameter.KEYWORD_ONLY, annotation=flag.type)
-        for option, flag in readers.items()
-    }
+    read = {o: Parameter(o, Parameter.KEYWORD_ONLY, annotation=flag.type) for o, flag in readers.items()}
     check_options(f"strategy {name!r}", settings_of(strategy) | read, options)
-    return partial(
-        strategy,
-        **{o: readers[o].read(value) if o in readers else value for o, value in options.items()},  # pyright: ignore
-    )
+    values = {o: readers[o].read(value) if o in readers else value for o, value in options.items()}  # pyright: ignore
+    return partial(strategy, **values)
 
 
 def class_of(strategy: MakeStrategy) -> type[Strategy]:

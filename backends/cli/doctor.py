@@ -102,15 +102,11 @@ def in_slurm() -> Iterator[Finding]:
         yield Finding("Slurm", "no srun on this machine")
         return
     job, tasks = slurm.find_job(), step_tasks()
-    where = (
-        f"in job {job.number}: {counted(job.nodes, 'node')}, {counted(job.cpus, 'CPU')}"
-        if job
-        else "not in a job"
-    )
-    where = where if tasks is None else f"in a step of {counted(tasks, 'task')}"
-    connects = (
-        f"srun offers {', '.join(slurm.plugins()) or 'nothing'}, MpiDefault is {slurm.default_plugin()}"
-    )
+    where = "not in a job" if tasks is None else f"in a step of {counted(tasks, 'task')}"
+    if tasks is None and job:
+        where = f"in job {job.number}: {counted(job.nodes, 'node')}, {counted(job.cpus, 'CPU')}"
+    plugins = ", ".join(slurm.plugins()) or "nothing"
+    connects = f"srun offers {plugins}, MpiDefault is {slurm.default_plugin()}"
     srun = (job or slurm.Job("", 1, 0)).srun(mpiexec=launch.find_mpiexec() is not None)
     if tasks is None and srun is not None:
         started = f"srun {srun[-1]}" if srun[-1].startswith("--mpi=") else "srun as it is set up here"

@@ -114,12 +114,9 @@ def cheapest(
     *,
     first: bool,
 ) -> list[Choice]:
-    """The cheapest choices for consecutive layers; ``first``: their input needs no gradient.
-
-    Dynamic programming: ``best`` has the cheapest choices up to a layer, for a replicated output (False) and
-    for a split one (True).
-    """
+    """The cheapest choices for consecutive layers; ``first``: their input needs no gradient."""
     share = batch_size * (ranks - 1) / ranks
+    # Dynamic programming: the cheapest choices up to a layer, by whether its output is split.
     best: dict[bool, list[Choice]] = {False: []}
     n_out = 0
     for (name, layer), (n_in, n_out) in zip(layers, widths(layers, sample), strict=True):

@@ -63,9 +63,8 @@ class LayerWise(Strategy):
         self.bounds = checked_bounds(model, self.size, self.bounds)
         refuse_tied(model, self.bounds)
         broadcast_model(self.comm, model)
-        for i in range(len(model.layers)):
-            if not self.bounds[self.rank] <= i < self.bounds[self.rank + 1]:
-                model.layers[i] = Placeholder()
+        mine = range(self.bounds[self.rank], self.bounds[self.rank + 1])
+        model.layers[:] = [layer if i in mine else Placeholder() for i, layer in enumerate(model.layers)]
         self.trained = TrainedStages([model])
         return self.hold(Stage(model, self.comm))
 
