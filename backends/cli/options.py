@@ -20,8 +20,8 @@ from minigrad.lookup import check_choice
 from minigrad.models import NETS, find_net
 
 from ..launch.launch import check_room, choose_transport, world_size
-from ..model_parallel import ModelParallel
-from ..model_parallel.plan import check_plan, read_plan
+from ..model_parallel.model_parallel import check_plan_for
+from ..model_parallel.plan import read_plan
 from ..partition import check_bounds
 from ..pipeline import check_timetable, find_schedule
 from ..pipeline.schedule_file import read_schedule, schedule_of
@@ -158,7 +158,7 @@ class ParallelOptions:
             )
         plan = None if self.plan is None else read_plan(self.plan)
         if plan is not None:
-            check_plan(plan, net, ModelParallel.splits_of)
+            check_plan_for(plan, net)
         pipeline = self.pipeline(len(net.children()), data, samples, pipe_options)
         parallel = ParallelConfig(strategy, options, data, self.pipe, self.model, plan, **pipeline)
         return {"net": self.net, "transport": transport, "parallel": parallel}

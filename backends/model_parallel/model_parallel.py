@@ -237,3 +237,8 @@ def named_in_errors(layer: int | str) -> Iterator[None]:
     except (ValueError, TypeError) as error:
         error.args = (f"layer {layer}, {error}",)
         raise
+
+
+def check_plan_for(plan: Plan, model: Module) -> None:
+    """Raise ValueError, naming the layers that can be split, for a plan that does not fit the model."""
+    check_plan(plan, model, ModelParallel.splits_of)

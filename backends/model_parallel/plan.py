@@ -26,8 +26,8 @@ from minigrad.tensor import Tensor
 from .layers.class_parallel import ClassLinear
 from .layers.conv import ChannelConv2d, FilterConv2d, GatheredConv2d, GroupedConv2d
 from .layers.linear import ColumnLinear, RowLinear
-from .layers.naive import GatheredLinear
 from .layers.pass_through import PASS_THROUGH, ShardedLayerClass
+from .naive import GatheredLinear
 
 Plan = dict[str, str]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from minigrad.data import Batch
 from minigrad.declaration import Declaration, Flag
-from minigrad.device import Array, array_module
+from minigrad.device import Array, array_module, without_memory
 from minigrad.lookup import lookup
 from minigrad.module import Module
 from minigrad.optim import Optimizer
@@ -33,7 +33,6 @@ from ..placement import LayersOfRanks
 from ..stale_rates import STALE_RATES, find_stale_rate
 from .engine import Input
 from .layer_wise import LayerWise, Stage
-from .p2p import without_memory
 from .timetable import Backward, Forward, span_name
 from .weight_stash import WeightStash
 

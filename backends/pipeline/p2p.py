@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from minigrad.device import Array, array_module
+from minigrad.device import Array, without_memory
 
 from ..comm.communicator import Communicator
 from .timetable import Backward, Forward, Timetable, Weight
@@ -117,9 +117,3 @@ class PipelineComm:
 
     def tag(self, hop: Hop) -> int:
         return FIRST_TAG + 2 * (hop.micro * self.table.stages + hop.stage) + (hop.kind is Backward)
-
-
-def without_memory(like: Array) -> Array:
-    """An array with the shape and dtype of ``like`` that takes no memory."""
-    xp = array_module(like)
-    return xp.broadcast_to(xp.zeros((), like.dtype), like.shape)

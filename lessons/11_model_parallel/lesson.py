@@ -75,8 +75,8 @@ for split, rule in ((by_columns, "side by side"), (by_rows, "added up")):
 # Backward: each rank computes the gradient of x *through its own neurons only*. That is a part of the
 # gradient, and the parts of all ranks must be added. So there is one op before the layer that does nothing
 # forward and an all-reduce backward, `fan_out`. The all-gather is `join_in`; its backward only takes the
-# rank's own columns of g. A layer is then one line; `backends/model_parallel/layers/naive.py` is this line in
-# the library.
+# rank's own columns of g. A layer is then one line; `backends/model_parallel/naive.py` is this line in the
+# library.
 
 # %%
 print("\n2. The naive form")

@@ -1,5 +1,6 @@
-"""Laws of backends/model_parallel/layers/linear.py, pass_through.py, naive.py, layer.py and sharding.py:
-whatever neurons are split by columns and rows, the net passes and trains like the serial one.
+"""Laws of backends/model_parallel/naive.py, backends/model_parallel/layers/linear.py, pass_through.py,
+layer.py and sharding.py: whatever neurons are split by columns and rows, the net passes and trains like
+the serial one.
 """
 
 from itertools import pairwise
@@ -13,10 +14,10 @@ from hypothesis import strategies as st
 from backends.comm import differentiable, run_ranks
 from backends.laws import trains_like_serial
 from backends.model_parallel.layers.linear import ColumnLinear, RowLinear
-from backends.model_parallel.layers.naive import GatheredLinear
 from backends.model_parallel.layers.pass_through import ChannelBatchNorm, Elementwise, ShardedDropout
 from backends.model_parallel.layers.sharding import ShardedTensor
 from backends.model_parallel.model_parallel import ModelParallel
+from backends.model_parallel.naive import GatheredLinear
 from minigrad import nn, ops
 from minigrad.data import Batch
 from tests.backends.model_parallel.pass_laws import passes_like_serial
