@@ -48,7 +48,7 @@ def check_grid(ranks: int, *, data: int = 1, pipe: int = 1, model: int = 1) -> N
 
 
 def colocate_servers(comm: Communicator, servers: int) -> Communicator:
-    """The same ranks, renumbered with the workers first, where each server follows directly after a worker.
+    """A communicator with the workers first, of ranks where each server follows directly after a worker.
 
     Of w s w s w, rank 1 is the first server and becomes 3, rank 4 the last worker and becomes 2. Where
     mpiexec gives each machine two ranks, 1/servers of the data of these workers never leaves their machine.

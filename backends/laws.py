@@ -51,11 +51,6 @@ def bound_for(dtype: Any) -> float:
     return float(4500 * np.finfo(dtype).eps)
 
 
-def momentum_sgd(parameters: list[Parameter]) -> Optimizer:
-    """The default optimizer of the comparison."""
-    return optim.SGD(parameters, 0.1, momentum=0.9)
-
-
 def differences_from_serial(
     strategy: MakeStrategy,
     comm: Communicator,
@@ -66,7 +61,7 @@ def differences_from_serial(
     dtype: Any = np.float64,
     device: str = DEVICE,
     seed: int = 0,
-    optimizer: MakeOptimizer = momentum_sgd,
+    optimizer: MakeOptimizer = lambda parameters: optim.SGD(parameters, 0.1, momentum=0.9),
     serial: Strategy | None = None,
     oracle: Build | None = None,
     zero_every: int = 1,
@@ -136,8 +131,8 @@ def differences_from_serial(
     by_rank = np.array(gather(comm, np.array(list(worst.values()))))
     if comm.rank != 0:
         return []
-    shapes = {name: value.shape for name, value in serial.state.full_parameters(reference).items()}
-    shapes |= {name: value.shape for name, value in serial.state.full_state(reference).items()}
+    arrays = serial.state.full_parameters(reference) | serial.state.full_state(reference)
+    shapes = {name: value.shape for name, value in arrays.items()}
     return [
         Difference(
             name, shapes.get(name, ()), float(r[:, 0].max()), float(r[:, 1].max()), int(r[:, 1].argmax())

@@ -89,10 +89,7 @@ def check_bounds(bounds: Sequence[int] | str, stages: int, layers: int) -> None:
 
 
 def bounds_by_bytes(model: Sequential, stages: int, starts: Sequence[int] | None = None) -> tuple[int, ...]:
-    """The bounds for which the largest stage has the fewest bytes of parameters.
-
-    A stage starts at one of the layers ``starts``, by default ``stage_starts``.
-    """
+    """Bounds for the fewest bytes in the largest stage; stages begin at ``starts`` or ``stage_starts``."""
     sizes = [full_nbytes(layer) for layer in model.layers]
     return bounds_of_blocks(sizes, stages, stage_starts(model, stages) if starts is None else starts)
 
@@ -100,10 +97,7 @@ def bounds_by_bytes(model: Sequential, stages: int, starts: Sequence[int] | None
 def bounds_by_time(
     comm: Communicator, model: Sequential, stages: int, shape: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """The bounds for which the slowest stage is fastest, as rank 0 measures with inputs of this shape.
-
-    A stage starts at one of the layers ``stage_starts``.
-    """
+    """Bounds, of ``stage_starts``, for the fastest slowest stage, as rank 0 measures with this shape."""
     costs = np.zeros(len(model.layers))
     if comm.rank == 0:
         parameter = next(iter(model.parameters()))

@@ -62,15 +62,10 @@ def find_strategy(name: str, options: Mapping[str, Any] | None = None, axis: str
         return strategy
     flags = class_of(strategy).declaration.flags
     readers = {option: flag for option, flag in flags.items() if flag.read is not None}
-    read = {
-        option: Parameter(option, Parameter.KEYWORD_ONLY, annotation=flag.type)
-        for option, flag in readers.items()
-    }
+    read = {o: Parameter(o, Parameter.KEYWORD_ONLY, annotation=flag.type) for o, flag in readers.items()}
     check_options(f"strategy {name!r}", settings_of(strategy) | read, options)
-    return partial(
-        strategy,
-        **{o: readers[o].read(value) if o in readers else value for o, value in options.items()},  # pyright: ignore
-    )
+    values = {o: readers[o].read(value) if o in readers else value for o, value in options.items()}  # pyright: ignore
+    return partial(strategy, **values)
 
 
 def class_of(strategy: MakeStrategy) -> type[Strategy]:
@@ -81,10 +76,7 @@ def class_of(strategy: MakeStrategy) -> type[Strategy]:
 
 
 def declared_flags() -> dict[str, dict[str, Flag]]:
-    """The flags of the data and the pipe axis: by the flag's name, the strategies that declare it.
-
-    A strategy that cannot be imported has none; choosing it raises an error.
-    """
+    """By name, each strategy's flags of the data and pipe axes; one that cannot be imported has none."""
     flags: dict[str, dict[str, Flag]] = {}
     for axis in ("data", "pipe"):
         for strategy in strategy_names(axis):

@@ -64,7 +64,7 @@ def op_of(pullbacks: list[Any]) -> str:
     """The name of the op that made these ``pullbacks``: of the function that defines them.
 
     In ``minigrad.ops`` the functions ``gather_by_loops`` and ``gather_in_one_pass`` are forms of ``gather``,
-    and ``by_loops`` is a form of the op that its module is named after.
+    and ``by_loops`` or ``by_taps`` is a form of the op that its module is named after.
     """
     for pullback in pullbacks:
         outer, inside, _ = getattr(pullback, "__qualname__", "").rpartition(".<locals>.")

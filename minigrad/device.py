@@ -94,6 +94,12 @@ def sum_in_order(a: Array, b: Array) -> Array:
     return a + b if xp is np else xp.add(a, b, out=xp.empty_like(a, dtype=xp.result_type(a, b)))
 
 
+def without_memory(like: Array) -> Array:
+    """An array with the shape and dtype of ``like`` that takes no memory."""
+    xp = array_module(like)
+    return xp.broadcast_to(xp.zeros((), like.dtype), like.shape)
+
+
 def unflatten(flat: Array, arrays: Iterable[Array]) -> list[Array]:
     """Consecutive elements of ``flat`` as views in the shapes of ``arrays``; there may be more elements."""
     views, start = [], 0

@@ -453,7 +453,7 @@ def are_flat(w: Array, g: Array) -> bool:
 def squared_norms(arrays: list[Array]) -> list[float]:
     """The sum of squares of each array, in float64 where one is too large or too small for the dtype."""
     squares = to_floats([array_module(x).vdot(x, x) for x in arrays])
-    again = [i for i, x in enumerate(arrays) if not fits(squares[i], np.finfo(x.dtype))]
+    again = [i for i, x in enumerate(arrays) if not is_representable(squares[i], np.finfo(x.dtype))]
     if again:
         doubles = [arrays[i].astype(np.float64) for i in again]
         for i, square in zip(again, to_floats([array_module(x).vdot(x, x) for x in doubles]), strict=True):
@@ -461,7 +461,7 @@ def squared_norms(arrays: list[Array]) -> list[float]:
     return squares
 
 
-def fits(square: float, limits: np.finfo) -> bool:
+def is_representable(square: float, limits: np.finfo) -> bool:
     """Whether the dtype of these ``limits`` can hold ``square`` to its precision."""
     return limits.bits >= 64 or bool(limits.tiny / limits.eps < square < limits.max)
 

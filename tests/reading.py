@@ -39,7 +39,7 @@ SUBJECTS = {
         "backends/data_parallel/parameter_server.py",
     ],
     "compression": ["backends/data_parallel/compression/compressed.py"],
-    "split linear layer": ["backends/model_parallel/linear.py", "backends/model_parallel/neurons.py"],
+    "split linear layer": ["backends/model_parallel/layers/linear.py"],
     "pipeline engine": ["backends/pipeline/engine.py"],
     "whole pipeline": ["backends/pipeline/pipeline.py"],
 }

@@ -11,8 +11,8 @@ import pytest
 from tests.reading import CHAINS, ROOT, SUBJECTS, chain, lines, reading
 
 PACKAGES = {
-    "minigrad": 14_620,
-    "backends": 22_900,
+    "minigrad": 14_700,
+    "backends": 22_740,
     "lessons/minigrad_course": 10_150,
     "benchmarks": 4_000,
     "tests": 70_500,

@@ -13,10 +13,10 @@ from ..process.rank import number
 
 
 def new_console(**settings: Any) -> Console:
-    """A console for stdout; on a rank that mpiexec started, one for the terminal behind its pipe."""
+    """A console for stdout; on a rank that mpiexec started, one for the terminal that its pipe leads to."""
     width = columns()
     if width is None:
-        # Open MPI gives each rank a terminal of its own.
+        # Open MPI gives each rank a terminal.
         no_terminal = number() is not None and "FORCE_COLOR" not in os.environ
         return Console(force_terminal=False if no_terminal else None, **settings)
     return Console(force_terminal=True, width=width, **settings)

@@ -30,14 +30,11 @@ class Curves:
         self.start, self.spent, self.last = clock(), 0.0, FIRST
 
     def redraw(self, metrics: dict[str, Any], file: Path) -> bool:
-        """Draw, if another drawing as long as the last one fits into the share; whether it did.
-
-        A picture that cannot be written does not end the training, which draws it again at its end.
-        """
+        """Draw, if another drawing as long as the last one fits into the share; whether it did."""
         begin = self.clock()
         if self.spent + self.last > SHARE * (begin - self.start):
             return False
-        with suppress(OSError):
+        with suppress(OSError):  # the training goes on, and draws the picture again at its end
             self.draw(metrics, file)
         self.last = self.clock() - begin
         self.spent += self.last

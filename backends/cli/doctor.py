@@ -102,15 +102,11 @@ def in_slurm() -> Iterator[Finding]:
         yield Finding("Slurm", "no srun on this machine")
         return
     job, tasks = slurm.find_job(), step_tasks()
-    where = (
-        f"in job {job.number}: {counted(job.nodes, 'node')}, {counted(job.cpus, 'CPU')}"
-        if job
-        else "not in a job"
-    )
-    where = where if tasks is None else f"in a step of {counted(tasks, 'task')}"
-    connects = (
-        f"srun offers {', '.join(slurm.plugins()) or 'nothing'}, MpiDefault is {slurm.default_plugin()}"
-    )
+    where = "not in a job" if tasks is None else f"in a step of {counted(tasks, 'task')}"
+    if tasks is None and job:
+        where = f"in job {job.number}: {counted(job.nodes, 'node')}, {counted(job.cpus, 'CPU')}"
+    plugins = ", ".join(slurm.plugins()) or "nothing"
+    connects = f"srun offers {plugins}, MpiDefault is {slurm.default_plugin()}"
     srun = (job or slurm.Job("", 1, 0)).srun(mpiexec=launch.find_mpiexec() is not None)
     if tasks is None and srun is not None:
         started = f"srun {srun[-1]}" if srun[-1].startswith("--mpi=") else "srun as it is set up here"
@@ -149,6 +145,16 @@ def answer(
         return status, output.read().strip().splitlines()
 
 
+def ping_pong(
+    options: list[str], variables: dict[str, str] | None = None, seconds: float = 30
+) -> tuple[int, Links | None, str]:
+    """The status of mpiexec with these options, the links that its ranks measure, and its last line."""
+    command = [str(launch.find_mpiexec()), *options, sys.executable, "-m", "mpi4py"]
+    status, lines = answer([*command, "-m", "backends.launch.ping_pong"], variables, seconds)
+    line = next((line for line in lines if line.startswith("{")), None)
+    return status, Links.read(line) if line else None, [f"status {status}", *lines][-1]
+
+
 def ranks() -> Iterator[Finding]:
     """How the ranks of this job, or one rank for each core, fit on the cores."""
     try:
@@ -176,17 +182,12 @@ def links() -> Iterator[Finding]:
         yield Finding("thread ranks", f"{of_threads.words()} between two")
     if launch.mpi_problem() or under_mpiexec():
         return
-    ping_pong = [sys.executable, "-m", "mpi4py", "-m", "backends.launch.ping_pong"]
     try:
-        status, lines = answer([str(launch.find_mpiexec()), "-n", "2", *ping_pong])
-        line = next((line for line in lines if line.startswith("{")), None)
-        if line is not None:
-            measured = Links.read(line)
-            yield Finding(
-                "MPI ranks", f"{measured.pairs[0].link.words()} between two; {conclusion(measured)}"
-            )
+        _, measured, problem = ping_pong(["-n", "2"])
+        if measured is not None:
+            link = measured.pairs[0].link.words()
+            yield Finding("MPI ranks", f"{link} between two; {conclusion(measured)}")
             return
-        problem = [f"status {status}", *lines][-1]
     except subprocess.TimeoutExpired:
         problem = "no answer in 30 s"
     remedy = "one MPI per environment: reinstall mpi4py and mpich in a fresh one, or use --transport threads"
@@ -215,19 +216,16 @@ def links_of_hosts(hosts: Path) -> Links:
     on_each = ["-f", str(hosts), "-ppn", "1"]
     if launch.mpiexec_vendor() == "Open MPI":
         on_each = ["--hostfile", str(hosts), "--map-by", "node", "--bind-to", "none"]
-    ping_pong = [sys.executable, "-m", "mpi4py", "-m", "backends.launch.ping_pong"]
-    command = [str(launch.find_mpiexec()), *on_each, "-n", str(len(names)), *ping_pong]
+    variables = launch.environment(len(names), one_machine=False)
     try:
-        status, lines = answer(command, launch.environment(len(names), one_machine=False), HOSTS_SECONDS)
+        status, measured, last = ping_pong([*on_each, "-n", str(len(names))], variables, HOSTS_SECONDS)
     except subprocess.TimeoutExpired:
         raise RuntimeError(
             f"the hosts in {hosts} did not answer in {HOSTS_SECONDS} s; try ssh to each of them"
         ) from None
-    line = next((line for line in lines if line.startswith("{")), None)
-    if status or line is None:
-        last = [f"status {status}", *lines][-1]
+    if status or measured is None:
         raise RuntimeError(f"the hosts in {hosts} could not communicate: {last}; try ssh to each of them")
-    return Links.read(line)
+    return measured
 
 
 def gpu() -> Iterator[Finding]:
@@ -265,9 +263,9 @@ def report(findings: list[Finding], columns: int = 80) -> Text:
             mark, color = ("needed", "red") if finding.needed else ("optional", "yellow")
         text.append(f"{mark:8}  ", color)
         text.append(f"{finding.what:{width}}  ", "bold")
-        text.append(beside(finding.state, width + 12, columns))
+        text.append(hanging(finding.state, width + 12, columns))
         if finding.remedy:
-            text.append("\n" + (width + 12) * " " + beside(f"remedy: {finding.remedy}", width + 12, columns))
+            text.append("\n" + (width + 12) * " " + hanging(f"remedy: {finding.remedy}", width + 12, columns))
         text.append("\n")
     if needed:
         text.append(f"needed: {', '.join(finding.what for finding in needed)}; see above", "bold red")
@@ -278,7 +276,7 @@ def report(findings: list[Finding], columns: int = 80) -> Text:
     return text
 
 
-def beside(text: str, margin: int, columns: int) -> str:
+def hanging(text: str, margin: int, columns: int) -> str:
     """The text in lines that begin below one another after a ``margin``; no word, so no path, is cut."""
     width = max(columns - margin, 20)
     lines = [wrap(line, width, break_long_words=False, break_on_hyphens=False) for line in text.splitlines()]

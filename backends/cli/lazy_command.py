@@ -27,11 +27,7 @@ class LazyCommand(TyperCommand):
 
     @cached_property
     def loaded(self) -> Any:
-        """The command itself.
-
-        Raises ValueError for an environment variable with an unknown value, RuntimeError for a command of
-        another package that cannot be imported.
-        """
+        """The command; ValueError for a wrong environment variable, RuntimeError if it cannot be loaded."""
         from minigrad.environment import check_variables  # these load NumPy
         from minigrad.lookup import object_of
 

@@ -11,10 +11,7 @@ from ..words import counted
 
 
 class Lengths:
-    """From which step on a training had how many steps in all: those that were saved, and those of now.
-
-    Raises ValueError where more steps were taken than it is to have now.
-    """
+    """How many steps a training has in all, from which step on; ValueError where more steps were taken."""
 
     def __init__(self, facts: dict[str, Any], taken: int, epochs: int, epoch_steps: int):
         before = facts.get("lengths") or [[0, epoch_steps * facts["config"]["epochs"]]] if facts else []

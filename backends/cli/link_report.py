@@ -18,17 +18,12 @@ SIZES = [1 << n for n in range(10, 27)]  # bytes of arrays for which an all-redu
 
 
 def worst_first(links: Links) -> list[tuple[Pair, bool]]:
-    """The pairs and whether they are slow, by the seconds of a message of 1 MiB.
-
-    A pair inside a machine is compared with the others inside machines, one between two with those between.
-    """
+    """The pairs by the time of 1 MiB, and whether one is slow among those inside or between machines."""
     slow = set()
-    for inside in (True, False):
-        pairs = [pair for pair in links.pairs if is_inside(links, pair) == inside]
-        if pairs:
-            latency = median(pair.latency for pair in pairs)
-            bandwidth = median(pair.bandwidth for pair in pairs)
-            slow |= {p for p in pairs if p.latency > SLOW * latency or p.bandwidth < bandwidth / SLOW}
+    for pairs in filter(None, inside_and_between(links)):
+        latency = median(pair.latency for pair in pairs)
+        bandwidth = median(pair.bandwidth for pair in pairs)
+        slow |= {p for p in pairs if p.latency > SLOW * latency or p.bandwidth < bandwidth / SLOW}
     ordered = sorted(links.pairs, key=lambda pair: -pair.link.seconds(1 << 20))
     return [(pair, pair in slow) for pair in ordered]
 
@@ -54,9 +49,7 @@ def link_table(links: Links) -> Table:
 
 def machine_of(links: Links) -> Machine | None:
     """The ranks with the slowest links inside machines and between them; None for one rank."""
-    inside, between = (
-        [pair for pair in links.pairs if is_inside(links, pair) == kind] for kind in (True, False)
-    )
+    inside, between = inside_and_between(links)
     slow_links = [slowest(pairs) for pairs in (inside or between, between or inside) if pairs]
     return Machine(links.nodes, *slow_links) if slow_links else None
 
@@ -88,9 +81,12 @@ def conclusion(links: Links) -> str:
     return f"--allreduce auto takes {taken}{last}{warning}"
 
 
-def is_inside(links: Links, pair: Pair) -> bool:
-    """Whether both ranks are on one machine."""
-    return links.nodes[pair.one] == links.nodes[pair.other]
+def inside_and_between(links: Links) -> tuple[list[Pair], list[Pair]]:
+    """The pairs whose ranks are on one machine, and the others."""
+    pairs: tuple[list[Pair], list[Pair]] = [], []
+    for pair in links.pairs:
+        pairs[links.nodes[pair.one] != links.nodes[pair.other]].append(pair)
+    return pairs
 
 
 def rate(bandwidth: float) -> str:

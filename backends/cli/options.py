@@ -21,7 +21,7 @@ from minigrad.models import NETS, find_net
 
 from ..launch.launch import check_room, choose_transport, world_size
 from ..model_parallel.model_parallel import check_plan_for
-from ..model_parallel.plan import Plan, read_plan
+from ..model_parallel.plan import read_plan
 from ..partition import check_bounds
 from ..pipeline import check_timetable, find_schedule
 from ..pipeline.schedule_file import read_schedule, schedule_of
@@ -156,9 +156,8 @@ class ParallelOptions:
             raise ValueError(
                 "--option micro_batches takes a pipeline through several times; pass --micro instead"
             )
-        plan: Plan | None = None
-        if self.plan is not None:
-            plan = read_plan(self.plan)
+        plan = None if self.plan is None else read_plan(self.plan)
+        if plan is not None:
             check_plan_for(plan, net)
         pipeline = self.pipeline(len(net.children()), data, samples, pipe_options)
         parallel = ParallelConfig(strategy, options, data, self.pipe, self.model, plan, **pipeline)

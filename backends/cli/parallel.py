@@ -111,7 +111,7 @@ class ParallelConfig:
 
 
 def pipe_strategies() -> list[str]:
-    """The strategies of the pipe axis that ``--schedule`` names, beside the timetables of ``Pipeline``."""
+    """The strategies of the pipe axis that ``--schedule`` names, besides the timetables of ``Pipeline``."""
     return [name for name in strategy_names("pipe") if name != PIPELINE]
 
 

@@ -49,10 +49,7 @@ class Proof:
     seed: int = seed_option()
 
     def samples(self) -> Batch:
-        """The first digits, in arrays of their own: ranks on threads do not keep a data set each.
-
-        Raises ValueError where there are fewer than ``batch``.
-        """
+        """The first digits, copied for this rank; ValueError where there are fewer than ``batch``."""
         digits = load("mnist5k").train
         if not 1 <= self.batch <= len(digits):
             raise ValueError(f"--batch must be 1 to {len(digits)}, got {self.batch}")
@@ -141,10 +138,7 @@ def report(verdict: dict[str, Any]) -> Table:
 
 
 def conclusion(verdict: dict[str, Any]) -> Text:
-    """The verdict in one line; it names the worst parameter and rank where the runs are not equal.
-
-    Differences are relative to the largest element of the gradient, as ``laws.distances`` says.
-    """
+    """The verdict in one line; it names the worst parameter and rank where the runs are not equal."""
     worst = max(rows_of(verdict), key=lambda row: row["max_rel_error"])
     relative = f"{worst['max_rel_error']:.1e}"
     allowed = f"(allowed {verdict['bound']:.0e}, relative)"

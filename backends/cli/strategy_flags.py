@@ -89,10 +89,7 @@ def parameter(name: str, owners: Mapping[str, Flag]) -> inspect.Parameter:
 def options_by_axis(
     flags: Mapping[str, Any], option: Mapping[str, Any], strategy: str, schedule: str | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The options of the strategy and those of the schedule: ``--option``s, and the flags that each declares.
-
-    Raises ValueError for a flag that neither declares, and for an option that is set twice.
-    """
+    """Options of the strategy and the schedule; ValueError for flags of neither and options set twice."""
     ours = class_of(load_strategy(strategy)).declaration.flags
     pipe = schedule in strategy_names("pipe")
     theirs = class_of(load_strategy(schedule, "pipe")).declaration.flags if pipe else {}

@@ -1,4 +1,4 @@
-"""A step of a traced run, shown on the terminal and as a PNG: a pipeline's beside its plan."""
+"""A step of a traced run, shown on the terminal and as a PNG: a pipeline's with its plan."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class TrainingLog:
             self.say(f"{error}; the training goes on without a log")
 
     def records(self, history: History, accuracies: Sequence[float]) -> Iterator[Record]:
-        """Those that are new, in the order in which they were measured."""
+        """The new records, in the order in which they were measured."""
         while True:
             if self.tests < len(accuracies) and self.steps == (self.tests + 1) * self.test_steps:
                 self.tests += 1

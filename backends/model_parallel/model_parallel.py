@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,12 @@ from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_batch, check_same_on_all_ranks
 from ..placement import Placeholder, loss_of_output, refuse_placed, shards_of
-from .class_parallel import ClassLinear, class_parallel_loss
-from .layer import ShardedLayer
-from .plan import ELEMENTWISE, PASS_THROUGH, SPLITS, Plan, check_plan, default_plan, lookup, no_samples
-from .replicated import Replicated
-from .sharding import Shard, ShardedTensor
-from .spatial.layers import SPATIAL, Tiling, tiling_of
+from .layers.class_parallel import ClassLinear, class_parallel_loss
+from .layers.layer import ShardedLayer
+from .layers.pass_through import ELEMENTWISE, PASS_THROUGH, Replicated
+from .layers.sharding import Shard, ShardedTensor
+from .plan import SPLITS, Plan, check_plan, default_plan, lookup, no_samples
+from .spatial.layers import SPATIAL, tiling_of
 
 
 class SplitLayers(PlacedState):
@@ -96,7 +97,7 @@ class ModelParallel(Strategy):
         self.sample = None if sample is None else tuple(sample)
         self.batch_size = at_least_one("batch_size", batch_size)
         self.micro_batches = at_least_one("micro_batches", micro_batches)
-        self.tilings: dict[str, Tiling | None] = {}
+        self.tiling = cache(partial(tiling_of, comm=comm))  # one for all layers that are split alike
         self.partial: dict[Tensor, Communicator] = {}  # of these, each rank has a term of the gradient
 
     def place(self, model: Module) -> Module:
@@ -174,12 +175,6 @@ class ModelParallel(Strategy):
         tiles = ("rows", "tiles") if isinstance(layer, (*SPATIAL, *ELEMENTWISE, nn.Dropout)) else ()
         return [*lookup(cls.splits, layer, {}), *tiles]
 
-    def tiling(self, kind: str) -> Tiling | None:
-        """The tiling that a kind names, the same for all layers of that kind; None for other kinds."""
-        if kind not in self.tilings:
-            self.tilings[kind] = tiling_of(kind, self.comm)
-        return self.tilings[kind]
-
     def check_batch(self, batch: Batch) -> None:
         check_same_batch(self.comm, batch)
 
@@ -209,7 +204,8 @@ class ModelParallel(Strategy):
     def close(self) -> None:
         """Drop the groups of ranks; the layers still need them to compute, and free them in the end."""
         super().close()
-        self.tilings, self.partial = {}, {}
+        self.tiling.cache_clear()
+        self.partial = {}
 
     def refusal(self, inner: Strategy) -> str:
         return "ModelParallel splits layers, so nothing can stand inside of it; put it innermost"

@@ -1,7 +1,7 @@
 """Model parallelism as on the slide: each rank computes some neurons of a layer, and all gather the outputs.
 
-Lecture section: model parallelism by neurons. Lesson: 11_model_parallel. ``linear.py`` has the layers that
-leave their outputs split, and so send less.
+Lecture section: model parallelism by neurons. Lesson: 11_model_parallel. ``layers/linear.py`` has the layers
+that leave their outputs split, and so send less.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from minigrad.tensor import Parameter
 
 from ..comm import differentiable
 from ..comm.communicator import Communicator
-from .layer import ShardedLayer
-from .sharding import Shard, ShardedTensor, even_shard
+from .layers.layer import ShardedLayer
+from .layers.sharding import Shard, ShardedTensor, even_shard
 
 
 class GatheredLinear(ShardedLayer):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,33 +23,13 @@ from minigrad.device import array_module
 from minigrad.module import Module, Sequential, evaluation_mode
 from minigrad.tensor import Tensor
 
-from ..comm.communicator import Communicator
-from .batch_norm import ChannelBatchNorm
-from .class_parallel import ClassLinear
-from .conv import (
-    ChannelConv2d,
-    FilterConv2d,
-    GatheredConv2d,
-    GroupedConv2d,
-    PerChannel,
-    ShardedFlatten,
-)
-from .dropout import ShardedDropout
-from .layer import ShardedLayer
-from .linear import ColumnLinear, RowLinear
+from .layers.class_parallel import ClassLinear
+from .layers.conv import ChannelConv2d, FilterConv2d, GatheredConv2d, GroupedConv2d
+from .layers.linear import ColumnLinear, RowLinear
+from .layers.pass_through import PASS_THROUGH, ShardedLayerClass
 from .naive import GatheredLinear
-from .replicated import Elementwise
-from .sharding import Shard
 
 Plan = dict[str, str]
-
-ELEMENTWISE = (
-    nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Softplus,
-    nn.Sigmoid, nn.LogSigmoid, nn.Tanh,
-)  # fmt: skip
-
-ShardedLayerClass = Callable[[Any, Communicator, Shard | None], ShardedLayer]
-"""Makes a sharded layer from a serial one, the ranks, and the split of its input's features."""
 
 SPLITS: Mapping[type[Module], Mapping[str, ShardedLayerClass]] = {
     nn.Linear: {"column": ColumnLinear, "row": RowLinear, "gathered": GatheredLinear, "classes": ClassLinear},
@@ -60,19 +40,6 @@ SPLITS: Mapping[type[Module], Mapping[str, ShardedLayerClass]] = {
         "gathered-filters": GatheredConv2d,
     },
 }
-PASS_THROUGH: Mapping[type[Module], ShardedLayerClass] = {
-    **dict.fromkeys(ELEMENTWISE, Elementwise),
-    nn.Dropout: ShardedDropout,
-    nn.Flatten: ShardedFlatten,
-    nn.MaxPool2d: PerChannel,
-    nn.AvgPool2d: PerChannel,
-    nn.AdaptiveAvgPool2d: PerChannel,
-    nn.AdaptiveMaxPool2d: PerChannel,
-    nn.Upsample: PerChannel,
-    nn.BatchNorm: ChannelBatchNorm,
-}
-"""Layers that take a split input when the plan does not name them; all others become ``Replicated``."""
-
 FIRST = {nn.Linear: "column", nn.Conv2d: "filters"}  # x replicated, y split
 SECOND = {nn.Linear: "row", nn.Conv2d: "channels"}  # x split, y replicated
 
@@ -147,12 +114,9 @@ def cheapest(
     *,
     first: bool,
 ) -> list[Choice]:
-    """The cheapest choices for consecutive layers; ``first``: their input needs no gradient.
-
-    Dynamic programming: ``best`` has the cheapest choices up to a layer, for a replicated output (False) and
-    for a split one (True).
-    """
+    """The cheapest choices for consecutive layers; ``first``: their input needs no gradient."""
     share = batch_size * (ranks - 1) / ranks
+    # Dynamic programming: the cheapest choices up to a layer, by whether its output is split.
     best: dict[bool, list[Choice]] = {False: []}
     n_out = 0
     for (name, layer), (n_in, n_out) in zip(layers, widths(layers, sample), strict=True):
@@ -162,12 +126,10 @@ def cheapest(
         ways: list[tuple[bool, list[Choice]]] = []
         for split, before in best.items():
             gather, back = n_in if split else 0, 0 if first else n_in
+            stays = isinstance(layer, tuple(PASS_THROUGH))  # a split input stays split
             # The kind, the activations to send, whether the output is split, and the weights to store.
             options: list[tuple[str | None, int, bool, float]]
-            if isinstance(layer, tuple(PASS_THROUGH)):  # a split input stays split
-                options = [(None, 0, split, weights)]
-            else:
-                options = [(None, gather, False, weights)]
+            options = [(None, 0, split, weights) if stays else (None, gather, False, weights)]
             if can_be_split:
                 row_back = 0 if split else back
                 options.append((FIRST[type(layer)], gather + 2 * back, True, weights / ranks))
@@ -201,10 +163,7 @@ def show(choices: Sequence[Choice]) -> str:
 
 
 def widths(layers: Sequence[tuple[str, Module]], sample: Sequence[int] | None) -> list[tuple[int, int]]:
-    """The sizes of each layer's input and output, in numbers per sample; 0 if they are not known.
-
-    They come from an empty batch if there is a ``sample``, otherwise from the linear layers' weights.
-    """
+    """Numbers per sample in each layer's input and output, for inputs of shape ``sample``; 0 if unknown."""
     sizes, before = [], 0
     x = None if sample is None else no_samples([layer for _, layer in layers], sample)
     for _, layer in layers:
@@ -238,10 +197,7 @@ def layers_of(model: Sequential, prefix: str = "") -> list[tuple[str, Module]]:
 
 
 def check_plan(plan: Mapping[str, str], model: Module, kinds: Any) -> None:
-    """Raise ValueError, naming the layers that can be split, for a plan that does not fit ``model``.
-
-    ``kinds(layer)`` are the kinds of split that a layer can have.
-    """
+    """Raise ValueError for a plan that does not fit ``model``; layers can be split by ``kinds(layer)``."""
     layers = {name: (layer, kinds(layer)) for name, layer in model.named_modules()}
     last = layers_of(model)[-1][0] if isinstance(model, Sequential) and len(model) else None
     possible = "; ".join(f'"{name}" ({", ".join(k)})' for name, (_, k) in layers.items() if k)

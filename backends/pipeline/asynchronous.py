@@ -16,7 +16,7 @@ import numpy as np
 
 from minigrad.data import Batch
 from minigrad.declaration import Declaration, Flag
-from minigrad.device import Array, array_module
+from minigrad.device import Array, array_module, without_memory
 from minigrad.lookup import lookup
 from minigrad.module import Module
 from minigrad.optim import Optimizer
@@ -297,7 +297,7 @@ class AsynchronousEngine:
         """Take the next micro-batch forward; returns its weighted loss on the last rank, 0 elsewhere."""
         x = Input(receive())
         x.requires_grad = not self.first
-        self.likes[work.batch.x.shape] = like(x.data)
+        self.likes[work.batch.x.shape] = without_memory(x.data)
         computing = self.comm.computing(span_name(Forward(self.micros)))
         with self.stash.forward(), computing, work.forward_pass(), Tape() as tape:
             y = self.part(x)
@@ -306,7 +306,7 @@ class AsynchronousEngine:
         gradient = None
         if not self.last:
             self.send(y.data, self.comm.rank + 1, Tag.FORWARD, steps=self.late)
-            gradient = self.comm.start_recv(self.comm.rank + 1, Tag.GRADIENT, like(y.data))
+            gradient = self.comm.start_recv(self.comm.rank + 1, Tag.GRADIENT, without_memory(y.data))
         self.in_flight.append(InFlight(self.step, self.micros, tape, x, y, work.loss_weight, gradient))
         self.micros += 1
         return work.loss_weight * y.item() if self.last else 0.0
@@ -369,9 +369,3 @@ def point_gradients_at(parameters: Sequence[Tensor], gradient: Gradient | None) 
     """Let the parameters refer to a gradient's arrays, or to None."""
     for i, parameter in enumerate(parameters):
         parameter.grad = None if gradient is None else gradient.arrays[i]
-
-
-def like(x: Array) -> Array:
-    """An array of the same shape and dtype that takes no memory."""
-    xp = array_module(x)
-    return xp.broadcast_to(xp.zeros((), x.dtype), x.shape)

@@ -44,7 +44,7 @@ def chimera(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruc
 
 
 def dualpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
-    """A forward of one direction beside a backward of the other; weights fill the rest (DeepSeek-AI 2024).
+    """A forward of one direction with a backward of the other; weights fill the rest (DeepSeek-AI 2024).
 
     The eight steps as published, the sixth on three lines. F0 is a forward of the direction that enters
     nearer, B1 a full backward of the other, b one whose weights wait, W the weights that wait longest. What
@@ -108,14 +108,14 @@ def two_chunks(ranks: int, micros: int, chunks: int) -> None:
 
 
 def two_directions(ranks: int, micros: int, chunks: int) -> None:
-    """As ``two_chunks``, and even numbers of ranks and micro-batches."""
+    """Raise ValueError unless there are two chunks, and even numbers of ranks and micro-batches."""
     two_chunks(ranks, micros, chunks)
     take("an even number of ranks", ranks, step=2, least=2)
     take("an even number of micro-batches, half for each direction", micros, step=2, least=2)
 
 
 def full_twice(ranks: int, micros: int, chunks: int) -> None:
-    """As ``two_directions``, and at least two micro-batches for each rank."""
+    """Raise ValueError unless ``two_directions`` holds, with two micro-batches or more for each rank."""
     two_directions(ranks, micros, chunks)
     take(f"2 micro-batches or more for each of the {ranks} ranks", micros, step=2, least=2 * ranks)
 

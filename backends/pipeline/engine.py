@@ -76,8 +76,7 @@ class Step:
         self.losses: dict[int, float] = {}
 
     def run(self, on_grad: OnGrad | None) -> dict[int, float]:
-        plan = self.table.instructions[self.comm.rank]
-        instructions = [i for one in plan if (i := present(one, self.micros)) is not None]
+        instructions = [*present(self.table.instructions[self.comm.rank], self.micros)]
         final = {i.chunk: n for n, i in enumerate(instructions) if self.weighs(i)}
 
         def announce(leaf: Tensor) -> None:

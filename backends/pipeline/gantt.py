@@ -133,7 +133,7 @@ def figure_of(
 ) -> Figure:
     """The traces above one another, each under its name and the share of its ranks' time that is idle.
 
-    Each is as wide as the figure, or with ``one_clock`` as wide as it is long beside the longest one.
+    Each is as wide as the figure, or with ``one_clock`` as wide as it is long compared with the longest.
     ``chunk_names`` are the words for the chunks in the key; the default is chunk 0, chunk 1 and so on.
     """
     every = [instructions_of(trace) for trace in traces.values()]
@@ -188,12 +188,10 @@ def write_numbers(axes: Axes, panel: Panel, pairs: Pairs, fills: dict[str, Fill]
 
 
 def fill_of(kind: type[Instruction], chunk: int, chunks: int) -> Fill:
-    """The look of a kind's boxes, paler in later chunks.
-
-    Weights then have dots: in a grey print their green is like the pale blue of forwards.
-    """
+    """The look of a kind's boxes, paler in later chunks."""
     from matplotlib.colors import to_rgb
 
     white = 0.6 * chunk / chunks
     r, g, b = (white + (1 - white) * c for c in to_rgb(COLORS[kind]))
+    # In a grey print the green of weights is like the pale blue of forwards.
     return Fill((r, g, b), ".." if kind is Weight and chunks > 1 else "")

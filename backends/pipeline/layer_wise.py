@@ -1,7 +1,7 @@
 """Consecutive layers on consecutive ranks: forward in sequence, backward in reverse, one rank busy at a time.
 
 Lecture section: model parallelism by consecutive layers. Lesson: 11_model_parallel. For a batch of b samples
-b d_i numbers cross the boundary behind layer i, whose output has d_i numbers per sample, and as many come
+b d_i numbers cross the boundary after layer i, whose output has d_i numbers per sample, and as many come
 back as their gradient. This saves memory, not time; pipelines keep all ranks busy.
 """
 
@@ -63,9 +63,8 @@ class LayerWise(Strategy):
         self.bounds = checked_bounds(model, self.size, self.bounds)
         refuse_tied(model, self.bounds)
         broadcast_model(self.comm, model)
-        for i in range(len(model.layers)):
-            if not self.bounds[self.rank] <= i < self.bounds[self.rank + 1]:
-                model.layers[i] = Placeholder()
+        mine = range(self.bounds[self.rank], self.bounds[self.rank + 1])
+        model.layers[:] = [layer if i in mine else Placeholder() for i, layer in enumerate(model.layers)]
         self.trained = TrainedStages([model])
         return self.hold(Stage(model, self.comm))
 

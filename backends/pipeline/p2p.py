@@ -2,7 +2,7 @@
 
 Lecture section: pipelining. Lesson: 13_pipeline. The messages follow from the timetable. No rank waits for
 the receiver of a send: a send is finished when a later message from its receiver has arrived. Receives are
-started ahead, each into memory of its own, because tapes refer to it until the micro-batch goes back.
+started ahead, each into separate memory, because tapes refer to it until the micro-batch goes back.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from minigrad.device import Array, array_module
+from minigrad.device import Array, without_memory
 
 from ..comm.communicator import Communicator
 from .timetable import Backward, Forward, Timetable, Weight
@@ -99,8 +99,7 @@ class PipelineComm:
 
     def expect(self, hop: Hop, shape: Shape, like: Array) -> None:
         """Expect arrays like this one at a hop's stage, for micro-batches whose samples have this shape."""
-        xp = array_module(like)
-        self.shapes[hop.kind, hop.stage, shape] = xp.broadcast_to(xp.zeros((), like.dtype), like.shape)
+        self.shapes[hop.kind, hop.stage, shape] = without_memory(like)
 
     def send(self, hop: Hop, x: Array) -> None:
         """Send a hop's result; ``x`` must not change from now on."""

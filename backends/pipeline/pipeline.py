@@ -117,17 +117,12 @@ class Pipeline(Strategy):
                 f"only a Sequential can be cut into stages, not {type(model).__name__}, whose layers "
                 "may not run in sequence; make it a Sequential, with what belongs together as one layer"
             )
-        settings = {
-            "schedule": self.schedule.name,
-            "chunks": self.table.chunks,
-            "bounds": self.requested_bounds,
-        }
-        check_same_on_all_ranks(
-            self.comm, model, {**settings, "micro_batches": self.micro_batches, "recompute": self.recompute}
-        )
+        settings = {"schedule": self.schedule.name, "chunks": self.table.chunks}
+        settings |= {"bounds": self.requested_bounds, "micro_batches": self.micro_batches}
+        check_same_on_all_ranks(self.comm, model, {**settings, "recompute": self.recompute})
         self.bounds = self.cut(model)
         self.stage_map = StageMap(model, self.table, self.bounds)
-        self.stage_map.refuse_copies(model, self.schedule.name)
+        self.stage_map.refuse_copies()
         broadcast_model(self.comm, model)
         by_name = model.named_parameters()
         mine, several = self.stage_map.on(self.rank), self.stage_map.in_several_stages()

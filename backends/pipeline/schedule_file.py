@@ -81,11 +81,6 @@ def schedule_of(description: Description) -> Schedule:
     return Schedule(lambda rank, *_: iter(instructions[rank]), name, ROUTES[route], check, chunks)
 
 
-def timetable_of(description: Description) -> Timetable:
-    """The timetable of a description, unchecked; ValueError where it describes none."""
-    return schedule_of(description).of(len(description["ranks"]), description["micro"])
-
-
 def instruction_in(word: str, rank: int, micros: int) -> Instruction:
     """The instruction that a word such as F3 or W0-2/1 stands for; ValueError where it stands for none."""
     kind, runs = word[:1], word[1:].partition("/")[0]

@@ -58,19 +58,16 @@ class StageMap:
                 groups.setdefault(tuple(self.ranks[name]), []).append(name)
         return groups
 
-    def refuse_copies(self, model: Sequential, schedule: str) -> None:
+    def refuse_copies(self) -> None:
         """Raise ValueError where several ranks would each change a copy of one serial state."""
         for name, ranks in self.ranks.items():
             if len(ranks) > 1 and name not in self.trained:
                 raise ValueError(
-                    f"{name} changes with every micro-batch, and would be on ranks {listed(ranks)}, each of "
-                    "which sees some of them; take a normalisation without running statistics (LayerNorm), "
-                    "or a schedule and bounds that keep it on one rank, such as 1f1b"
+                    f"{name} changes with every micro-batch, and would be on ranks "
+                    f"{', '.join(map(str, ranks))}, each of which sees some of them; take a normalisation "
+                    "without running statistics (LayerNorm), or a schedule and bounds that keep it on one "
+                    "rank, such as 1f1b"
                 )
-
-
-def listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
 
 
 def keep_only(model: Sequential, layers: Sequence[int]) -> Sequential:

@@ -5,7 +5,7 @@ Lecture section: pipelining. Lesson: 13_pipeline. The same instructions are chec
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -82,9 +82,8 @@ class Timetable:
 
 def span_name(instruction: Instruction) -> str:
     """The name of an instruction's span in a trace: "forward 3", "weight 0-3", "backward 3/1" for chunk 1."""
-    kind = type(instruction).__name__.lower()
-    micros = numbers(instruction.micros)
-    return f"{kind} {micros}/{instruction.chunk}" if instruction.chunk else f"{kind} {micros}"
+    name = f"{type(instruction).__name__.lower()} {numbers(instruction.micros)}"
+    return f"{name}/{instruction.chunk}" if instruction.chunk else name
 
 
 def numbers(micros: tuple[int, ...]) -> str:
@@ -94,7 +93,8 @@ def numbers(micros: tuple[int, ...]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
 
 
-def present(i: Instruction, micros: Container[int]) -> Instruction | None:
-    """The instruction without all micro-batches but ``micros``; None where it is for none of them."""
-    some = tuple(micro for micro in i.micros if micro in micros)
-    return (Weight(some, i.chunk) if isinstance(i, Weight) else i) if some else None
+def present(instructions: Iterable[Instruction], micros: Container[int]) -> Iterator[Instruction]:
+    """The instructions for ``micros`` alone; those for none of these micro-batches are left out."""
+    for i in instructions:
+        if some := tuple(micro for micro in i.micros if micro in micros):
+            yield Weight(some, i.chunk) if isinstance(i, Weight) else i

@@ -38,11 +38,7 @@ def instruction_of(what: str) -> Instruction | None:
 
 def instructions_of(trace: Trace) -> list[tuple[Span, Instruction]]:
     """The spans that are instructions and took any time, with these; ValueError where there are none."""
-    pairs = [
-        (span, i)
-        for span in trace.spans
-        if span.start < span.stop and (i := instruction_of(span.what)) is not None
-    ]
+    pairs = [(span, i) for span in trace.spans if span.start < span.stop and (i := instruction_of(span.what))]
     if not pairs:
         raise ValueError(
             "no span of the trace is an instruction of a pipeline, such as 'forward 3'; trace a pipeline's "
@@ -81,7 +77,7 @@ def bubble_of(trace: Trace) -> float:
     return sum(bubbles_of(trace)) / trace.size
 
 
-# A run beside its plan
+# A run and its plan
 
 Pairs = list[tuple[Span, Instruction]]
 
@@ -94,15 +90,13 @@ def plan_of(table: Timetable, run: Trace) -> Simulation:
     """
     pairs = pairs_in(table, run)
     micros = {i.micro for _, i in pairs if isinstance(i, Forward)}
-    instructions = tuple(
-        tuple(part for i in mine if (part := present(i, micros)) is not None) for mine in table.instructions
-    )
+    instructions = tuple(tuple(present(mine, micros)) for mine in table.instructions)
     return simulate(replace(table, instructions=instructions), costs_of(table, pairs))
 
 
 def pairs_in(table: Timetable, run: Trace) -> Pairs:
     """The instructions in a trace with their spans, also those that took less than its clock can measure."""
-    pairs = [(span, i) for span in run.spans if (i := instruction_of(span.what)) is not None]
+    pairs = [(span, i) for span in run.spans if (i := instruction_of(span.what))]
     for span, i in pairs:
         mine = table.instructions[span.rank] if span.rank < table.ranks else ()
         # A ``Weight`` of the table may be for more micro-batches: some may have had no samples.

@@ -44,15 +44,12 @@ def zb_v(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructio
         (rank, "W1"),
         (rank, "W0"),
     )
-    kinds: dict[str, Callable[[int, int], Instruction]] = {"F": Forward, "B": Backward, "W": weights_of_one}
+    kinds: dict[str, Callable[[int, int], Instruction]] = {"F": Forward, "B": Backward}
+    kinds["W"] = lambda micro, chunk: Weight((micro,), chunk)
     numbers = {kind + chunk: count() for kind in kinds for chunk in "01"}
     for step in (step for times, text in steps for _ in range(times) for step in text.split()):
         if (micro := next(numbers[step])) < micros:
             yield kinds[step[0]](micro, int(step[1]))
-
-
-def weights_of_one(micro: int, chunk: int) -> Weight:
-    return Weight((micro,), chunk)
 
 
 def dualpipe_v(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
@@ -72,7 +69,7 @@ def dualpipe_v(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Inst
 
 
 def full(ranks: int, micros: int, chunks: int) -> None:
-    """As ``two_chunks``, and at least two micro-batches for each rank."""
+    """Raise ValueError unless there are two chunks, and at least two micro-batches for each rank."""
     two_chunks(ranks, micros, chunks)
     take(f"2 micro-batches or more for each of the {ranks} ranks", micros, step=1, least=2 * ranks)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from minigrad.device import Array
@@ -44,19 +44,14 @@ class WeightStash:
         """The number of versions in memory."""
         return len({id(version.arrays) for version in (*self.recent, *self.in_flight)})
 
-    @contextmanager
-    def forward(self) -> Iterator[Version]:
+    def forward(self) -> AbstractContextManager[Version]:
         """Let the parameters have the next micro-batch's version, which is kept for its backward."""
         self.in_flight.append(self.recent[0])
-        with self.swapped_in(self.recent[0]) as version:
-            yield version
+        return self.swapped_in(self.recent[0])
 
-    @contextmanager
-    def backward(self) -> Iterator[Version]:
+    def backward(self) -> AbstractContextManager[Version]:
         """Let the parameters have the version of the oldest micro-batch in flight, and end its flight."""
-        with self.swapped_in(self.in_flight[0]) as version:
-            yield version
-        self.in_flight.popleft()
+        return self.swapped_in(self.in_flight.popleft())
 
     def advance(self) -> None:
         """Begin a new version, whose arrays the optimizer may update in place where there is a gradient."""

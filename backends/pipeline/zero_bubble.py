@@ -52,7 +52,7 @@ def zb_h2(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructi
 def zb_batched(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
     """1F1B with two products for the weight gradients: a small one in the drain, a large one at the end.
 
-    The small one has two micro-batches for each rank behind this one, if as many have come back.
+    The small one has two micro-batches for each rank after this one, if as many have come back.
     For F <= B and m > 3 (p - 1) micro-batches in p stages it takes m (F + B + W) + (p - 1) (B + max(0,
     F - 2 W)).
 

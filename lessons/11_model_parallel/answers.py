@@ -8,9 +8,9 @@ from backends.comm.collectives import ring_allreduce
 from backends.comm.communicator import WithAllreduce
 from backends.comm.trace import Traced
 from backends.model_parallel import ModelParallel
-from backends.model_parallel.linear import RowLinear
+from backends.model_parallel.layers.linear import RowLinear
+from backends.model_parallel.layers.sharding import ShardedTensor
 from backends.model_parallel.plan import SPLITS
-from backends.model_parallel.sharding import ShardedTensor
 from minigrad import Tape, Tensor, nn, ops
 from minigrad.data import Batch, shares
 from minigrad.serial import Serial

@@ -22,9 +22,9 @@ from backends.comm import differentiable, run_ranks
 from backends.comm.collectives import allgather, ring_allreduce
 from backends.comm.timeline import draw, gantt
 from backends.model_parallel import ModelParallel
-from backends.model_parallel.linear import RowLinear
+from backends.model_parallel.layers.linear import RowLinear
+from backends.model_parallel.layers.sharding import ShardedTensor
 from backends.model_parallel.plan import SPLITS
-from backends.model_parallel.sharding import ShardedTensor
 from minigrad import Tape, Tensor, mnist, nn, ops
 from minigrad.data import Batch, shares
 from minigrad.figures import save
@@ -304,7 +304,7 @@ save(drawings.bias_once(once, thrice), FIGURES / "row_bias.png")
 # A convolution has an output image for each *filter*, and each filter adds up over all *channels* of its
 # input. So filters are to a convolution what columns are to a matrix, and channels what rows are. Split the
 # first convolution by filters: a rank computes some of the hidden images, and sends nothing. ReLU and
-# pooling act on each channel alone (as do `batch_norm.py` and `dropout.py`; all of it stands in `conv.py`).
+# pooling act on each channel alone (they stand in `pass_through.py`, filters and channels in `conv.py`).
 # Split the second by channels: each rank has a partial sum of every
 # output image. One all-reduce adds them up, and one all-reduce is needed backward, for the gradient of the
 # input.

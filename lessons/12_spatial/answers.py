@@ -6,7 +6,7 @@ from minigrad_course.lesson.questions import Question
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.model_parallel import ModelParallel
-from backends.model_parallel.sharding import ShardedTensor
+from backends.model_parallel.layers.sharding import ShardedTensor
 from backends.model_parallel.spatial.receptive_field import Window
 from minigrad import Tensor, nn
 

@@ -29,7 +29,7 @@ from backends.model_parallel.cost import (
     domain_seconds,
     model_seconds,
 )
-from backends.model_parallel.sharding import Shard, even_shard
+from backends.model_parallel.layers.sharding import Shard, even_shard
 from backends.model_parallel.spatial.halo import fetch
 from backends.model_parallel.spatial.receptive_field import RowRange, Window
 from minigrad import mnist, nn, ops, optim

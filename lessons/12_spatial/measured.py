@@ -8,7 +8,7 @@ from backends.comm.communicator import WithAllreduce
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.model_parallel import ModelParallel
-from backends.model_parallel.sharding import ShardedTensor
+from backends.model_parallel.layers.sharding import ShardedTensor
 from minigrad import Tape, Tensor, nn, ops
 
 

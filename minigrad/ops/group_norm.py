@@ -31,7 +31,7 @@ def group_norm(x: Array, weight: Array, bias: Array, *, groups: int, eps: float 
         )
     if not are_integers((groups,), 1, 1) or channels[0] % groups:
         raise ValueError(f"groups={groups} must be an integer that divides the {channels[0]} channels")
-    return by_groups(x, weight, bias, int(groups), eps)
+    return group_norm_by_pixels(x, weight, bias, int(groups), eps)
 
 
 @op
@@ -57,11 +57,11 @@ def instance_norm(
     if weight is None or bias is None:
         xp, dtype = array_module(x), floating(x).dtype
         weight, bias = xp.ones(channels, dtype), xp.zeros(channels, dtype)
-    value, pullbacks = by_groups(x, weight, bias, max(x.shape[1], 1), eps)
+    value, pullbacks = group_norm_by_pixels(x, weight, bias, max(x.shape[1], 1), eps)
     return value, pullbacks if shapes else pullbacks[:1]
 
 
-def by_groups(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> Normalized:
+def group_norm_by_pixels(x: Array, weight: Array, bias: Array, groups: int, eps: float) -> Normalized:
     """The op on samples as pixels, (N, P, C)."""
     pixels, images = channels_last(x, len(x), math.prod(x.shape[2:]))
     y, (to_x, to_weight, to_bias) = by_pixels(pixels(floating(x, weight)), weight, bias, groups, eps)

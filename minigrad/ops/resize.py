@@ -117,7 +117,7 @@ def interpolate(
     if align_corners:
         axes = [(n, m, Fraction(n - 1, max(m - 1, 1))) for n, m, _ in axes]
     rows, columns = (Axis(mode, align_corners, *axis) for axis in axes)
-    y, to_x = by_axes(nhwc(x), rows, columns)
+    y, to_x = interpolate_by_axes(nhwc(x), rows, columns)
     return nchw(y), (lambda g: nchw(to_x(nhwc(g))),)
 
 
@@ -176,7 +176,7 @@ class Axis(NamedTuple):
 
 
 @faster
-def by_axes(x: Array, rows: Axis, columns: Axis) -> Pooled:
+def interpolate_by_axes(x: Array, rows: Axis, columns: Axis) -> Pooled:
     """Images (N, H, W, C) of another size."""
     return along_axes(resampled, x, rows, columns)
 

@@ -97,11 +97,13 @@ def of_one_row(images: Callable[..., Tensor], takes: str, *inputs: Any, **settin
         least = OF_THE_ROW.get(name)
         if least is not None and value is not None and not isinstance(value, str):
             settings[name] = least, one(value, name, least)
-    return by_images(*[x for x in inputs if x is not None], images=images, takes=takes, settings=settings)
+    return signals_as_images(
+        *[x for x in inputs if x is not None], images=images, takes=takes, settings=settings
+    )
 
 
 @op
-def by_images(
+def signals_as_images(
     *arrays: Array, images: Callable[..., Tensor], takes: str, settings: dict[str, Any]
 ) -> OpResult:
     shapes = [shape_of(a) for a in arrays[:2]]  # of x and perhaps a weight

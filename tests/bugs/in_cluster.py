@@ -133,7 +133,7 @@ BUGS = [
     Bug("fast pairs stand first", "worst_first", "key=lambda pair: -pair.link", "key=lambda pair: pair.link",
         slow_pairs_are_pointed_out, "the order is"),
     Bug("memory and networks are compared", "worst_first",
-        "is_inside(links, pair) == inside]\n        if pairs:", "True]\n        if pairs:",
+        "filter(None, inside_and_between(links))", "[links.pairs]",
         slow_pairs_are_pointed_out, "called slow"),
     Bug("all tasks on one node", "batch_script.TEXT", "--ntasks-per-node={n.tasks}",
         "--ntasks-per-node={n.ranks}", scripts_ask_for_what_they_are_given, "the script asks for"),

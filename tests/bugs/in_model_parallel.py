@@ -13,7 +13,7 @@ from backends.model_parallel.model_parallel import ModelParallel
 from backends.model_parallel.spatial.receptive_field import Window
 from minigrad import nn, ops
 from minigrad.data import Batch
-from tests.backends.model_parallel.class_parallel_laws import agrees
+from tests.backends.model_parallel.layers.class_parallel_laws import agrees
 from tests.backends.model_parallel.spatial import spatial_laws
 from tests.bugs.bug import Bug
 
@@ -126,13 +126,6 @@ def a_loss_over_classes_is_the_dense_one() -> None:
 # Bugs
 
 SERIAL, PASSES = "of its scale on rank", "differs from serial"
-(LINEAR, CONV, DROPOUT, FIELD, HALO, SPATIAL, CLASSES) = (
-    f"backends.model_parallel.{module}"
-    for module in (
-        *("linear", "conv", "dropout", "spatial.receptive_field", "spatial.halo", "spatial.layers"),
-        "class_parallel",
-    )
-)
 
 BUGS = [
     Bug("a bias is added on every rank of a row split", "reduce_then_add_bias",
@@ -153,8 +146,8 @@ BUGS = [
     Bug("what columns send back is not added up", "ColumnLinear.sharded_forward",
         "x = differentiable.fan_out(a.gather().local, comm=self.shard.comm)", "x = a.gather().local",
         columns_and_rows_train_like_serial, SERIAL),
-    Bug("each rank drops the first neurons' mask", "ShardedMask.keep", "keep = shard.local_part(keep)",
-        "keep = keep[:, : shard.local_size]", columns_and_rows_train_like_serial, SERIAL),
+    Bug("each rank drops the first neurons' mask", "ShardedMask.keep", "shard.local_part(keep)",
+        "keep[:, : shard.local_size]", columns_and_rows_train_like_serial, SERIAL),
     Bug("what filters send back is not added up", "FilterConv2d.sharded_forward",
         "x = in_channels_last(differentiable.fan_out, a.gather().local, comm=self.shard.comm)",
         "x = a.gather().local", filters_and_channels_train_like_serial, SERIAL),

@@ -22,10 +22,12 @@ from ...comm.collectives import allgather
 from ...comm.collectives.send_recv import Tag
 from ...comm.communicator import Communicator
 from ...comm.differentiable import concatenate, zeros_of
-from ..sharding import Shard
+from ..layers.sharding import Shard
 from .receptive_field import ROWS, RowRange, window_along
 
 Sides = tuple[int, int]  # the width of the border before and after
+Parts = tuple[Array, Mapping[int, slice]]  # an array, and by rank parts of it along an axis
+Rows = dict[int, Array]  # by rank
 
 
 class Routes(NamedTuple):
@@ -93,8 +95,7 @@ def fetch(
         return x[index_along(axis, route.own_rows)], (to_x,)  # nothing to put together: no copy
     y = bordered(x, axis, mine.inside.size, border, value)
     inner = inside(y, border)
-    messages, like = pieces(x, axis, route.sends), pieces(inner, axis, route.receives)
-    received = start_exchange(shard.comm, messages, like, Tag.FORWARD)
+    received = start_exchange(shard.comm, axis, (x, route.sends), (inner, route.receives), Tag.FORWARD)
     inner[index_along(axis, route.own_place)] = x[index_along(axis, route.own_rows)]
     for source, rows in received().items():
         inner[index_along(axis, route.receives[source])] = rows
@@ -114,9 +115,8 @@ def make_backward(shard: Shard, route: Routes) -> Callable[[Array], Array]:
     def back(g: Array) -> Array:
         if route.silent and size(own_rows) == n:
             return g[index_along(axis, own_place)]
-        d = empty(g, axis, n)
-        messages, like = pieces(g, axis, route.receives), pieces(d, axis, route.sends)
-        received = start_exchange(shard.comm, messages, like, Tag.GRADIENT)
+        d = bordered(g, axis, n, {})
+        received = start_exchange(shard.comm, axis, (g, route.receives), (d, route.sends), Tag.GRADIENT)
         d[index_along(axis, slice(own_rows.start))] = 0
         d[index_along(axis, own_rows)] = g[index_along(axis, own_place)]
         d[index_along(axis, slice(own_rows.stop, None))] = 0
@@ -127,28 +127,19 @@ def make_backward(shard: Shard, route: Routes) -> Callable[[Array], Array]:
     return back
 
 
-def start_exchange(
-    comm: Communicator, messages: Mapping[int, Array], like: Mapping[int, Array], tag: int
-) -> Callable[[], dict[int, Array]]:
-    """Start to send ``messages``, by rank, and to receive arrays as those of ``like``.
+def start_exchange(comm: Communicator, axis: int, out: Parts, into: Parts, tag: int) -> Callable[[], Rows]:
+    """Start to send the parts of ``out`` and to receive those of ``into``, which the result waits for."""
+    (x, sent), (like, received) = out, into
+    receives = {r: comm.start_recv(r, tag, like[index_along(axis, rows)]) for r, rows in received.items()}
+    sends = [comm.start_send(x[index_along(axis, rows)], r, tag) for r, rows in sent.items()]
 
-    The function returned waits for all messages and returns the received arrays, by rank.
-    """
-    receives = {r: comm.start_recv(r, tag, x) for r, x in like.items()}
-    sends = [comm.start_send(x, r, tag) for r, x in messages.items()]
-
-    def finish() -> dict[int, Array]:
+    def finish() -> Rows:
         arrays = {r: receive() for r, receive in receives.items()}
         for send in sends:
             send()
         return arrays
 
     return finish
-
-
-def pieces(x: Array, axis: int, parts: Mapping[int, slice]) -> dict[int, Array]:
-    """Views of the parts of ``x``, by rank."""
-    return {rank: x[index_along(axis, part)] for rank, part in parts.items()}
 
 
 def index_along(axis: int, part: slice) -> tuple[slice, ...]:
@@ -162,17 +153,12 @@ def border_of(rows: RowRange, axis: int, others: Mapping[int, Sides] | None) -> 
     return {axis: sides for axis, sides in border.items() if any(sides)}
 
 
-def empty(x: Array, axis: int, n: int, border: Mapping[int, Sides] | None = None) -> Array:
-    """An array in the dtype and memory order of ``x``, of length ``n`` along ``axis``, and with a border."""
+def bordered(x: Array, axis: int, n: int, border: Mapping[int, Sides], value: float = 0.0) -> Array:
+    """An array like ``x`` of length ``n`` along ``axis``, not filled but for the ``value`` in its border."""
     shape = [n if i == axis else size for i, size in enumerate(x.shape)]
-    for i, sides in (border or {}).items():
+    for i, sides in border.items():
         shape[i] += sum(sides)
-    return array_module(x).empty_like(x, shape=shape)
-
-
-def bordered(x: Array, axis: int, n: int, border: Mapping[int, Sides], value: float) -> Array:
-    """As ``empty``, with the border filled with ``value``."""
-    y = empty(x, axis, n, border)
+    y = array_module(x).empty_like(x, shape=shape)  # in its dtype and memory order
     for i, (before, after) in border.items():
         y[index_along(i, slice(before))] = value
         y[index_along(i, slice(y.shape[i] - after, None))] = value

@@ -26,9 +26,9 @@ from minigrad.tensor import Parameter, Tensor
 
 from ...comm.collectives import allgather
 from ...comm.communicator import Communicator
-from ..layer import ShardedLayer
-from ..replicated import Replicated
-from ..sharding import Shard, ShardedTensor, even_shard
+from ..layers.layer import ShardedLayer
+from ..layers.pass_through import Replicated
+from ..layers.sharding import Shard, ShardedTensor, even_shard
 from .halo import empty_output, receptive_field_of, with_fetched_gradients
 from .receptive_field import COLUMNS, ROWS, window_along
 from .tiled_features import TiledFeatures

@@ -29,7 +29,7 @@ class RowRange(NamedTuple):
 
     @property
     def inside(self) -> RowRange:
-        """The same rows without the border."""
+        """These rows without the border."""
         return RowRange(self.start, self.stop)
 
     @property
@@ -64,11 +64,7 @@ class Window(NamedTuple):
         return (n + 2 * self.padding - self.extent) // self.stride + 1
 
     def output_bounds(self, bounds: Sequence[int]) -> tuple[int, ...]:
-        """The bounds of the ranks' output rows, where ``bounds`` are those of their input rows.
-
-        The owner of input row stride * o computes output row o; the last rank also those at the end that
-        padding adds.
-        """
+        """The ranks' output rows: who has input row stride * o has output row o, the last rank the rest."""
         count = self.outputs(bounds[-1])
         return (*(min(-(-row // self.stride), count) for row in bounds[:-1]), count)
 

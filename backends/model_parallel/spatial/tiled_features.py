@@ -13,17 +13,14 @@ from minigrad.device import array_module
 from minigrad.ops import getitem
 from minigrad.tensor import Tensor
 
-from ..sharding import Shard
+from ..layers.sharding import Shard
 
 
 @dataclass(frozen=True, eq=False)
 class TiledFeatures(Shard):
-    """A split whose elements the ranks hold in another order than the whole array.
+    """A split whose elements the ranks hold in another order than the whole array."""
 
-    ``order`` has the index in the whole array of each element, in the order in which the ranks hold them.
-    """
-
-    order: np.ndarray
+    order: np.ndarray  # by position on the ranks, one after the other: the index in the whole array
 
     def local_part(self, x):
         return super().local_part(x.take(array_module(x).asarray(self.order), self.axis))

@@ -6,8 +6,8 @@ import numpy as np
 
 from backends.comm import differentiable
 from backends.comm.collectives import ring_allreduce
-from backends.model_parallel.linear import reduce_then_add_bias
-from backends.model_parallel.sharding import Shard
+from backends.model_parallel.layers.linear import reduce_then_add_bias
+from backends.model_parallel.layers.sharding import Shard
 from backends.model_parallel.spatial.halo import border_of, empty_output, fetch, inside, make_backward, routes
 from backends.model_parallel.spatial.receptive_field import Window
 from minigrad import ops

@@ -19,7 +19,7 @@ from ...lookup import check_choice
 from ..conv import Algorithm, Convolved, algorithm_for, direct
 from ..geometry import Geometry, with_border
 from . import depthwise, im2col, implicit, kernel_rows, winograd, winograd_rows
-from .dilation import by_remainders
+from .dilation import space_to_batch
 from .groups import one_by_one
 from .images import add_to_pixels
 
@@ -31,15 +31,15 @@ never: Callable[..., bool] = lambda *shapes: False  # noqa: E731
 class Way(NamedTuple):
     """A convolution by an algorithm: what it needs, and when it takes less time than those before it.
 
-    ``fits(w, geometry)`` and ``pays(x, w, geometry)`` get the shapes of images (N, H, W, C) and of a kernel
-    (F, C / groups, kh, kw); it may be chosen where it is ``for_gpu`` or ``for_host``. One that ``rounds``
-    computes with fractions, which in float32 round more than a plain sum of products. Where
+    ``can_take(w, geometry)`` and ``pays(x, w, geometry)`` get the shapes of images (N, H, W, C) and of a
+    kernel (F, C / groups, kh, kw); it may be chosen where it is ``for_gpu`` or ``for_host``. One that
+    ``rounds`` computes with fractions, which in float32 round more than a plain sum of products. Where
     ``adds_bias(w)``, it adds a bias while the outputs are in the cache: on the host, or, if it is for GPUs
     alone, there.
     """
 
     convolve: Algorithm
-    fits: Callable[[Shape, Geometry], bool] = always
+    can_take: Callable[[Shape, Geometry], bool] = always
     pays: Callable[[Shape, Shape, Geometry], bool] = always
     for_gpu: bool = False
     for_host: bool = True
@@ -75,24 +75,25 @@ ALGORITHMS = {
     "direct": Way(direct, pays=never),
     "im2col": Way(im2col.im2col, for_gpu=True, adds_bias=im2col.has_few_channels),
     "implicit": Way(
-        implicit.implicit, implicit.fits, implicit.pays, for_gpu=True, for_host=False, adds_bias=always,
+        implicit.implicit, implicit.can_take, implicit.pays, for_gpu=True, for_host=False, adds_bias=always,
         needs="a compiler of CUDA C++",
     ),
     "kernel_rows": Way(
-        kernel_rows.kernel_rows, kernel_rows.fits, kernel_rows.pays, adds_bias=always,
+        kernel_rows.kernel_rows, kernel_rows.can_take, kernel_rows.pays, adds_bias=always,
         needs="dilation 1 along the rows of images, got {0.dilation[1]}",
     ),
     "winograd_rows": Way(
-        winograd_rows.winograd_rows, winograd_rows.fits, winograd_rows.pays, rounds=True, adds_bias=always,
+        winograd_rows.winograd_rows, winograd_rows.can_take, winograd_rows.pays,
+        rounds=True, adds_bias=always,
         needs="a kernel of 3 to 5 rows at stride and dilation 1, got {0.kernel} at stride {0.stride} and "
         "dilation {0.dilation}",
     ),
     "winograd": Way(
-        by_remainders(one_by_one(winograd.winograd)), winograd.fits, winograd.pays, rounds=True,
+        space_to_batch(one_by_one(winograd.winograd)), winograd.can_take, winograd.pays, rounds=True,
         needs="a 3 x 3 kernel at stride 1, got {0.kernel} at stride {0.stride}",
     ),
     "depthwise": Way(
-        depthwise.depthwise, depthwise.fits, for_gpu=True, adds_bias=always,
+        depthwise.depthwise, depthwise.can_take, for_gpu=True, adds_bias=always,
         needs="a group for each channel, got groups={0.groups}",
     ),
 }  # fmt: skip
@@ -105,7 +106,7 @@ def from_table(x: Array, w: Array, geometry: Geometry, name: str) -> Algorithm:
         return ALGORITHMS[fastest(x, w, geometry)]
     check_choice("algorithm", name, ["auto", *ALGORITHMS])
     way = ALGORITHMS[name]
-    if not way.fits(w.shape, geometry):
+    if not way.can_take(w.shape, geometry):
         raise ValueError(f"{name} needs {way.needs.format(geometry)}; use algorithm='auto'")
     return way
 
@@ -126,6 +127,8 @@ def fastest_of_shapes(x: Shape, w: Shape, geometry: Geometry, gpu: bool, may_rou
     fitting = [
         name
         for name, way in ALGORITHMS.items()
-        if (way.for_gpu if gpu else way.for_host) and (may_round or not way.rounds) and way.fits(w, geometry)
+        if (way.for_gpu if gpu else way.for_host)
+        and (may_round or not way.rounds)
+        and way.can_take(w, geometry)
     ]
     return next(name for name in reversed(fitting) if ALGORITHMS[name].pays(x, w, geometry))

@@ -23,7 +23,7 @@ from ..cross_entropy import (
 )
 from ..loss import reduced
 from . import loss_kernels
-from .elementwise_kernels import fits
+from .elementwise_kernels import can_take
 
 
 @form_of(cross_entropy)
@@ -46,7 +46,7 @@ def cross_entropy_from_the_softmax(
         return NotImplemented if readable else of_probabilities(x, labels, weight, s, reduction)
     if on_gpu(x):
         plain = len(shape) == 2 and weight is None and ignore_index is None and not s and reduction == "mean"
-        return cross_entropy_on_gpu(x, labels) if plain and fits(x) else NotImplemented
+        return cross_entropy_on_gpu(x, labels) if plain and can_take(x) else NotImplemented
     own, counts, factors, divisor = places("cross_entropy", labels, x, weight, ignore_index, reduction)
     shifted, p, log_total = softmax_of(x)
     each = weighted(factors, log_total - shifted[own])

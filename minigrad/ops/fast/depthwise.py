@@ -22,7 +22,7 @@ OUTPUTS, IMAGES, FACTORS = range(3)
 Steps = tuple[int, int, int, int]  # of windows down and across; the padding of rows, their dilation
 
 
-def fits(w: tuple[int, ...], geometry: Geometry) -> bool:
+def can_take(w: tuple[int, ...], geometry: Geometry) -> bool:
     """Whether each channel goes into one filter of its own; w is a shape."""
     return w[1] == 1 and w[0] == geometry.groups > 1
 

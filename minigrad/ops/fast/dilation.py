@@ -14,7 +14,7 @@ from ..geometry import Geometry, with_border
 from .images import padded_images
 
 
-def by_remainders(algorithm: Algorithm) -> Algorithm:
+def space_to_batch(algorithm: Algorithm) -> Algorithm:
     """``algorithm`` for dilation 1, applied to the rows and columns of each remainder; for stride 1."""
 
     def with_dilation(x: Array, w: Array, geometry: Geometry) -> Convolved:

@@ -75,7 +75,7 @@ def sigmoid_in_one_pass(x: Array) -> OpResult:
 def logistic_in_one_pass(x: Array) -> Array:
     if loops.can_take(x):
         return of_elements(write_logistic, x)
-    return kernels.logistic(x) if kernels.fits(x) else NotImplemented
+    return kernels.logistic(x) if kernels.can_take(x) else NotImplemented
 
 
 @form_of(leaky_relu)
@@ -118,7 +118,7 @@ def line_of_zeros(size: int, dtype: np.dtype[Any]) -> np.ndarray:
 @form_of(where_positive)
 def where_positive_without_a_mask(g: Array, y: Array) -> Array:
     """Multiplies the bits of g by the sign of the bits of y as an integer, which is 1 where y is not 0."""
-    if kernels.fits(g, y):
+    if kernels.can_take(g, y):
         return kernels.where_positive(g, y)
     if type(y) is not np.ndarray or g.dtype != y.dtype or y.dtype.char not in "fd":
         return NotImplemented

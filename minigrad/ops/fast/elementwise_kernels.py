@@ -10,7 +10,7 @@ import numpy as np
 from ...device import Array, array_module, elementwise_kernel, on_gpu
 
 
-def fits(*arrays: Array) -> bool:
+def can_take(*arrays: Array) -> bool:
     """Whether all are on a GPU and of one dtype, float32 or float64."""
     first, *others = arrays
     return (

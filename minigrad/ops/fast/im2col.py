@@ -33,7 +33,7 @@ def im2col(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) ->
     they are kh kw times as large as the images, and copying is cheaper than storing them. With few channels
     on the host the value may have a bias (F,).
     """
-    if on_gpu(x) and im2col_kernels.fits(x, geometry):
+    if on_gpu(x) and im2col_kernels.can_take(x, geometry):
         return one_by_one(im2col_kernels.im2col)(x, w, geometry)
 
     def to_image(g: Array) -> Array:

@@ -18,7 +18,7 @@ MOST_BYTES = 1 << 28  # of copied windows at a time: few large products are best
 SIZES = "height, width, channels, rows, columns, kh, kw, down, across, dh, dw, ph, pw"
 
 
-def fits(x: Array, geometry: Geometry) -> bool:
+def can_take(x: Array, geometry: Geometry) -> bool:
     """Whether 32 bits are enough to number the elements of one image (N, H, W, C) and of its windows."""
     return most_elements(x, geometry) < 1 << 31
 

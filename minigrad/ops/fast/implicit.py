@@ -118,7 +118,7 @@ def ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def fits(w: Shape, geometry: Geometry) -> bool:
+def can_take(w: Shape, geometry: Geometry) -> bool:
     """Whether the kernels take weights w (F, C / groups, kh, kw), and can be compiled here."""
     return 0 < math.prod(w) < 1 << 29 and compiles_cuda()
 
@@ -129,7 +129,7 @@ def pays(x: Shape, w: Shape, geometry: Geometry) -> bool:
     return max(math.prod(x[:3]), outputs) < 1 << 29 and outputs * math.prod(w) >= LEAST
 
 
-def takes(*arrays: Array | None) -> bool:
+def can_take_arrays(*arrays: Array | None) -> bool:
     """Whether the kernels take these: arrays of a GPU, all of float32 or all of float64, and None."""
     kinds = {a.dtype.char for a in arrays if a is not None}
     return len(kinds) == 1 and kinds <= C_TYPES.keys() and all(a is None or on_gpu(a) for a in arrays)
@@ -137,7 +137,7 @@ def takes(*arrays: Array | None) -> bool:
 
 def implicit(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Convolved:
     """``direct`` of images x (N, H, W, C), with a third pullback for a bias (F,); on the host ``im2col``."""
-    if not takes(x, w, bias):
+    if not can_take_arrays(x, w, bias):
         y, pullbacks = im2col(x, w, geometry)
         return (y if bias is None else y + bias), pullbacks
     y, pullbacks = pooled(x, w, geometry, bias)
@@ -211,11 +211,11 @@ def conv_pool2d_in_one_launch(
     inputs = (x, weight) if bias is None else (x, weight, bias)
     images, weights, *_ = arrays = [a.data if isinstance(a, TensorBase) else a for a in inputs]
     side, _ = tile = pair(pool, "pool", 1)
-    if tile not in ((1, 1), (2, 2)) or not all(map(on_gpu, arrays)) or not takes(*arrays):
+    if tile not in ((1, 1), (2, 2)) or not all(map(on_gpu, arrays)) or not can_take_arrays(*arrays):
         return NotImplemented
     geometry = checked_geometry("conv2d", images, weights, stride, padding, dilation, groups)
     outputs, shapes = geometry.output(*images.shape[2:]), (nhwc(images).shape, weights.shape)
-    fitting = fits(weights.shape, geometry) and pays(*shapes, geometry)
+    fitting = can_take(weights.shape, geometry) and pays(*shapes, geometry)
     if not fitting or geometry.extra != (0, 0) or min(outputs) < side:
         return NotImplemented
     check_bias("conv2d", weights, arrays[2] if len(arrays) > 2 else None, len(weights))

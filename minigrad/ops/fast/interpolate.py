@@ -12,11 +12,11 @@ import numpy as np
 from ... import loops
 from ...device import Array
 from ...faster import form_of
-from ..resize import Axis, Pooled, by_axes
+from ..resize import Axis, Pooled, interpolate_by_axes
 from .window_loops import means_by_loops
 
 
-@form_of(by_axes)
+@form_of(interpolate_by_axes)
 def by_loops(x: np.ndarray, rows: Axis, columns: Axis) -> Pooled:
     """The gradient of a pixel that is copied is the sum of a window, its copies'."""
     if not loops.can_take(x):

@@ -18,7 +18,7 @@ from ...pullback import OpResult, shape_of
 from ..elementwise import logistic
 from ..loss import binary_cross_entropy_with_logits, clipped_loss, factor_like, pair, reduced, shares
 from . import loss_kernels
-from .elementwise_kernels import fits
+from .elementwise_kernels import can_take
 from .elementwise_loops import of_elements
 
 
@@ -30,7 +30,7 @@ def binary_cross_entropy_with_logits_in_one_pass(
     if shape_of(logits) != shape_of(targets):
         return NotImplemented
     x, t = alike(logits, targets)
-    if weight is None and pos_weight is None and reduction == "mean" and fits(x, t):
+    if weight is None and pos_weight is None and reduction == "mean" and can_take(x, t):
         return loss_kernels.binary_cross_entropy_with_logits(x, t)
     xp, both = array_module(x), factor_like("weight", weight, x)
     positive = factor_like("pos_weight", pos_weight, x)

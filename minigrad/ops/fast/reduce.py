@@ -23,7 +23,7 @@ def is_the_number(x: Array, extremum: Array) -> Array:
 
 
 @form_of(prod)
-def by_division(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
+def prod_by_division(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The product of all others is a quotient, where the product has all its digits."""
     if array_module(x) is not np:
         return NotImplemented

@@ -39,8 +39,8 @@ G = np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0
 AT = np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]])
 
 
-def fits(w: tuple[int, ...], geometry: Geometry) -> bool:
-    """Whether Winograd's algorithm can compute this convolution, possibly split ``by_remainders``."""
+def can_take(w: tuple[int, ...], geometry: Geometry) -> bool:
+    """Whether Winograd's algorithm can compute this convolution, possibly after ``space_to_batch``."""
     return geometry.kernel == (3, 3) and geometry.stride == (1, 1)
 
 

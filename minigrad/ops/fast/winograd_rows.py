@@ -42,7 +42,7 @@ class Windows(NamedTuple):
     pixels: int  # of all, with those behind the last tile
 
 
-def fits(w: tuple[int, ...], geometry: Geometry) -> bool:
+def can_take(w: tuple[int, ...], geometry: Geometry) -> bool:
     """Whether the kernel has three to five rows, at stride and dilation 1."""
     return 3 <= geometry.kernel[0] <= 5 and geometry.stride == geometry.dilation == (1, 1)
 
@@ -61,7 +61,7 @@ def pays(x: tuple[int, ...], w: tuple[int, ...], geometry: Geometry) -> bool:
 
 
 def winograd_rows(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Convolved:
-    """x (N, H, W, C) and w (F, C / groups, kh, kw) where it ``fits``; the value is (N, H', W', F).
+    """x (N, H, W, C) and w (F, C / groups, kh, kw) that it ``can_take``; the value is (N, H', W', F).
 
     On the host the value may have a bias (F,). On a GPU it is im2col.
     """

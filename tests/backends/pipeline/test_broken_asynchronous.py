@@ -67,7 +67,11 @@ BUGS = {
     ),
     "back with the newest weights": (
         "stashing",
-        broken("weight_stash", "self.swapped_in(self.in_flight[0])", "self.swapped_in(self.newest)"),
+        broken(
+            "weight_stash",
+            "self.swapped_in(self.in_flight.popleft())",
+            "self.in_flight.popleft() and self.swapped_in(self.newest)",
+        ),
     ),
     "the old weights stay": (
         "vertical",

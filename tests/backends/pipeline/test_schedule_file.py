@@ -15,7 +15,7 @@ from backends.pipeline.schedule_file import (
     description_of,
     instruction_in,
     read_schedule,
-    timetable_of,
+    schedule_of,
     word_of,
 )
 from tests.backends.pipeline.schedule_laws import NUMBERS
@@ -26,10 +26,11 @@ THREADS = ["--net", "mlp", "--transport", "threads"]
 NAMES = sorted(name for name, schedule in SCHEDULES.items() if schedule.route in ROUTES.values())
 
 
-def survives(name, numbers, to_description=description_of, to_table=timetable_of):
+def survives(name, numbers, to_description=description_of, to_schedule=schedule_of):
     """A timetable, described in JSON, is the same when it is read; ValueError where it cannot be."""
     table = SCHEDULES[name].of(*numbers)
-    again = to_table(json.loads(json.dumps(to_description(table))))
+    description = json.loads(json.dumps(to_description(table)))
+    again = to_schedule(description).of(len(description["ranks"]), description["micro"])
     assert (again.instructions, again.routes) == (table.instructions, table.routes)
     assert (again.schedule.name, again.chunks) == (name, table.chunks)
 
@@ -60,7 +61,7 @@ def test_a_seeded_bug_does_not_survive(name):
     broken = mutant("backends.pipeline.schedule_file", BUGS[name])
     with pytest.raises((AssertionError, ValueError)):
         for schedule, numbers in (("dualpipe", (2, 4, 2)), ("interleaved", (2, 2, 2)), ("zb-v", (2, 2, 2))):
-            survives(schedule, numbers, broken.description_of, broken.timetable_of)
+            survives(schedule, numbers, broken.description_of, broken.schedule_of)
 
 
 def write(folder, content, name="mine.json"):

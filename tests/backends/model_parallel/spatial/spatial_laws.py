@@ -12,8 +12,8 @@ from backends.comm import run_ranks
 from backends.comm.collectives import allreduce
 from backends.comm.trace import Traced
 from backends.laws import bound_for, trains_like_serial
+from backends.model_parallel.layers.sharding import ShardedTensor
 from backends.model_parallel.model_parallel import ModelParallel
-from backends.model_parallel.sharding import ShardedTensor
 from backends.model_parallel.spatial.receptive_field import Window
 from minigrad import Tape, Tensor, nn, ops
 from minigrad.data import Batch

@@ -14,7 +14,7 @@ from backends import laws
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.laws import is_adjoint
-from backends.model_parallel.sharding import Shard
+from backends.model_parallel.layers.sharding import Shard
 from backends.model_parallel.spatial import halo
 from backends.model_parallel.spatial.receptive_field import RowRange, Window
 from minigrad import Tape, Tensor

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
+from backends.model_parallel.layers.sharding import ShardedTensor
 from backends.model_parallel.model_parallel import ModelParallel
-from backends.model_parallel.sharding import ShardedTensor
 from backends.model_parallel.spatial.receptive_field import Window
 from minigrad import Tensor, nn
 from tests.backends.model_parallel.spatial.spatial_laws import (

@@ -121,7 +121,7 @@ def test_im2col_is_direct(c, cache, few, small, large):
 @given(c=convolutions(integers, geometries(groups=(2, 9)), sizes=(1, 1)), by_loops=st.booleans())
 def test_depthwise_is_direct(c, by_loops):
     """Bitwise, as above."""
-    assert depthwise.fits(c.w.shape, c.geometry)
+    assert depthwise.can_take(c.w.shape, c.geometry)
     with patch.object(loops, "available", return_value=by_loops and loops.available()):
         assert_same(c, "depthwise")
 

@@ -8,19 +8,16 @@ channels do not look at one another, so a split by groups needs no message.
 
 from __future__ import annotations
 
-import math
-
 from minigrad import ops
 from minigrad.data import shares
 from minigrad.nn import Conv2d
 from minigrad.tensor import Parameter
 
-from ..comm import differentiable
-from ..comm.communicator import Communicator
-from ..comm.differentiable import in_channels_last
+from ...comm import differentiable
+from ...comm.communicator import Communicator
+from ...comm.differentiable import in_channels_last
 from .layer import ShardedLayer
 from .linear import ColumnLinear, RowLinear, reduce_then_add_bias
-from .replicated import Elementwise
 from .sharding import Shard, ShardedTensor, even_shard, matching_shard
 
 
@@ -106,23 +103,6 @@ class GroupedConv2d(ShardedLayer):
     def describe(self) -> str:
         shards = (self.shard, self.filters)
         return ", ".join(f"{shard.local_size} of {shard.length}" for shard in shards)
-
-
-class PerChannel(Elementwise):
-    """A layer that acts on each channel alone (pooling, upsampling), however the channels are split."""
-
-    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        a = a.gather((2, 3))
-        return ShardedTensor(self.layer(a.local), a.shards)
-
-
-class ShardedFlatten(Elementwise):
-    """(N, C, H, W) to (N, features): a channel becomes consecutive features, so a split stays one."""
-
-    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        a = a.gather((2, 3))
-        pixels = math.prod(a.local.shape[2:])
-        return ShardedTensor(self.layer(a.local), tuple(shard.repeat(pixels) for shard in a.shards))
 
 
 def refuse_groups(layer: Conv2d) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import pairwise
 
 import numpy as np
@@ -15,21 +16,18 @@ import numpy as np
 from minigrad.data import shares
 from minigrad.tensor import Tensor
 
-from ..comm import differentiable
-from ..comm.collectives import allgather
-from ..comm.communicator import Communicator
+from ...comm import differentiable
+from ...comm.collectives import allgather
+from ...comm.communicator import Communicator
 
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """One axis of an array is split: rank r of ``comm`` holds the elements bounds[r] to bounds[r + 1].
-
-    The bounds rise from 0 to the length of the whole axis.
-    """
+    """One axis of an array is split: rank r of ``comm`` holds the elements bounds[r] to bounds[r + 1]."""
 
     axis: int
     comm: Communicator
-    bounds: tuple[int, ...]
+    bounds: tuple[int, ...]  # which rise from 0 to the length of the whole axis
 
     @property
     def length(self) -> int:
@@ -43,7 +41,6 @@ class Shard:
 
     @property
     def local_size(self) -> int:
-        """The length of this rank's part."""
         return self.sizes[self.comm.rank]
 
     @property
@@ -69,11 +66,11 @@ class Shard:
         return differentiable.in_channels_last(differentiable.share_out, whole, **settings)
 
     def on_axis(self, axis: int) -> Shard:
-        """The same split of another axis."""
+        """An equal split of another axis."""
         return replace(self, axis=axis)
 
     def repeat(self, n: int) -> Shard:
-        """The same split of an axis on which each element has become ``n`` consecutive ones."""
+        """This split, for an axis on which each element has become ``n`` consecutive ones."""
         return replace(self, bounds=tuple(n * bound for bound in self.bounds))
 
     def same_as(self, other: Shard) -> bool:
@@ -120,20 +117,13 @@ class ShardedTensor:
         return next((shard for shard in self.shards if shard.axis == axis), None)
 
     def gather(self, axes: Sequence[int] | None = None) -> ShardedTensor:
-        """The same tensor, whole along ``axes`` (None: along all): one all-gather for each shard."""
-        x, rest = self.local, []
-        for shard in self.shards:
-            if axes is not None and shard.axis not in axes:
-                rest.append(shard)
-                continue
-            x = shard.join_in(x)
-        return ShardedTensor(x, tuple(rest))
+        """This tensor, whole along ``axes`` (None: along all): one all-gather for each shard."""
+        gathered = [shard for shard in self.shards if axes is None or shard.axis in axes]
+        x = reduce(lambda x, shard: shard.join_in(x), gathered, self.local)
+        return ShardedTensor(x, tuple(shard for shard in self.shards if shard not in gathered))
 
     def redistribute(self, shard: Shard) -> ShardedTensor:
-        """The same tensor, split by ``shard`` and along no other axis; no message if it is so already.
-
-        Raises ValueError where the axis has another length.
-        """
+        """This tensor, split by ``shard`` alone, ValueError where the axis has another length."""
         a = self.gather([other.axis for other in self.shards if other.axis != shard.axis])
         before, length = a.shard_of(shard.axis), a.shape[shard.axis]
         if length != shard.length:

@@ -19,8 +19,8 @@ from minigrad.pullback import OpResult
 from minigrad.tensor import Tensor
 from minigrad.work import Loss
 
-from ..comm.collectives import allreduce
-from ..comm.communicator import Communicator
+from ...comm.collectives import allreduce
+from ...comm.communicator import Communicator
 from .linear import ColumnLinear
 from .sharding import Shard, ShardedTensor
 

@@ -10,7 +10,7 @@ from typing import Any
 from minigrad.module import Module
 from minigrad.tensor import Parameter, Tensor
 
-from ..comm.communicator import Communicator
+from ...comm.communicator import Communicator
 from .sharding import Shard, ShardedTensor
 
 

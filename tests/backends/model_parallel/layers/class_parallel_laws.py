@@ -1,11 +1,13 @@
-"""Laws of backends/model_parallel/class_parallel.py: cross-entropy over shared classes is the dense one."""
+"""Laws of backends/model_parallel/layers/class_parallel.py: cross-entropy over shared classes is the dense
+one.
+"""
 
 import numpy as np
 import pytest
 
 from backends.comm import run_ranks
-from backends.model_parallel.class_parallel import sharded_cross_entropy
-from backends.model_parallel.sharding import Shard
+from backends.model_parallel.layers.class_parallel import sharded_cross_entropy
+from backends.model_parallel.layers.sharding import Shard
 from minigrad import ops
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor

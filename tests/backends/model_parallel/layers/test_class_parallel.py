@@ -1,5 +1,5 @@
-"""Laws of backends/model_parallel/class_parallel.py: cross-entropy over classes that the ranks share is
-the dense one, and sends three numbers per sample.
+"""Laws of backends/model_parallel/layers/class_parallel.py: cross-entropy over classes that the ranks
+share is the dense one, and sends three numbers per sample.
 """
 
 import numpy as np
@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
 from backends.laws import bound_for, trains_like_serial
-from backends.model_parallel.class_parallel import sharded_cross_entropy
+from backends.model_parallel.layers.class_parallel import sharded_cross_entropy
+from backends.model_parallel.layers.sharding import Shard
 from backends.model_parallel.model_parallel import ModelParallel
-from backends.model_parallel.sharding import Shard
 from minigrad import nn, ops
 from minigrad.data import Batch
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
-from tests.backends.model_parallel.class_parallel_laws import agrees, loss_and_gradient
+from tests.backends.model_parallel.layers.class_parallel_laws import agrees, loss_and_gradient
 from tests.bugs.mutant import mutant
 
 
@@ -172,7 +172,7 @@ BUGS = {
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("bug", BUGS)
 def test_the_law_catches(bug):
-    loss = mutant("backends.model_parallel.class_parallel", BUGS[bug]).sharded_cross_entropy
+    loss = mutant("backends.model_parallel.layers.class_parallel", BUGS[bug]).sharded_cross_entropy
     logits = 800 * np.random.default_rng(0).normal(size=(7, 6))
     with pytest.raises(AssertionError):
         agrees(logits, np.arange(7) % 6, (0, 2, 4, 6), loss)

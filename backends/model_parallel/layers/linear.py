@@ -1,8 +1,8 @@
 """Each rank has some of a linear layer's neurons (columns), or some of the inputs of all of them (rows).
 
-Lecture section: model parallelism by neurons. Lesson: 11_model_parallel. ``naive.py`` is the slide itself. A
-column layer followed by a row layer needs only one all-reduce in each direction (Shoeybi et al. 2019,
-Megatron-LM). The parts need not be equal; a rank without neurons still takes part in every message.
+Lecture section: model parallelism by neurons. Lesson: 11_model_parallel. ``naive.py``, a folder up, is the
+slide itself. A column layer followed by a row layer needs only one all-reduce in each direction (Shoeybi et
+al. 2019, Megatron-LM). The parts need not be equal; a rank without neurons still takes part in every message.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from minigrad import ops
 from minigrad.nn import Conv2d, Linear
 from minigrad.tensor import Parameter, Tensor
 
-from ..comm import differentiable
-from ..comm.communicator import Communicator
+from ...comm import differentiable
+from ...comm.communicator import Communicator
 from .layer import ShardedLayer
 from .sharding import Shard, ShardedTensor, even_shard, matching_shard
 

@@ -1,5 +1,5 @@
-"""Laws of backends/model_parallel/conv.py and batch_norm.py: convolutions split by filters, channels and
-groups pass and train like the serial ones.
+"""Laws of backends/model_parallel/layers/conv.py and pass_through.py: convolutions split by filters,
+channels and groups pass and train like the serial ones.
 """
 
 from typing import Any
@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from backends.comm import WithAllreduce, differentiable, run_ranks
 from backends.laws import trains_like_serial
-from backends.model_parallel.batch_norm import ChannelBatchNorm
-from backends.model_parallel.conv import ChannelConv2d, FilterConv2d, GatheredConv2d, ShardedFlatten
+from backends.model_parallel.layers.conv import ChannelConv2d, FilterConv2d, GatheredConv2d
+from backends.model_parallel.layers.pass_through import ChannelBatchNorm, ShardedFlatten
+from backends.model_parallel.layers.sharding import ShardedTensor
 from backends.model_parallel.model_parallel import ModelParallel
-from backends.model_parallel.sharding import ShardedTensor
 from minigrad import nn, ops
 from minigrad.data import Batch, shares
 from minigrad.op import op

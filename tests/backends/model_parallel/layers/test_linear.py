@@ -1,5 +1,6 @@
-"""Laws of backends/model_parallel/linear.py, dropout.py, naive.py, replicated.py, layer.py and
-sharding.py: whatever neurons are split by columns and rows, the net passes and trains like the serial one.
+"""Laws of backends/model_parallel/naive.py, backends/model_parallel/layers/linear.py, pass_through.py,
+layer.py and sharding.py: whatever neurons are split by columns and rows, the net passes and trains like
+the serial one.
 """
 
 from itertools import pairwise
@@ -12,13 +13,11 @@ from hypothesis import strategies as st
 
 from backends.comm import differentiable, run_ranks
 from backends.laws import trains_like_serial
-from backends.model_parallel.batch_norm import ChannelBatchNorm
-from backends.model_parallel.dropout import ShardedDropout
-from backends.model_parallel.linear import ColumnLinear, RowLinear
+from backends.model_parallel.layers.linear import ColumnLinear, RowLinear
+from backends.model_parallel.layers.pass_through import ChannelBatchNorm, Elementwise, ShardedDropout
+from backends.model_parallel.layers.sharding import ShardedTensor
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.model_parallel.naive import GatheredLinear
-from backends.model_parallel.replicated import Elementwise
-from backends.model_parallel.sharding import ShardedTensor
 from minigrad import nn, ops
 from minigrad.data import Batch
 from tests.backends.model_parallel.pass_laws import passes_like_serial

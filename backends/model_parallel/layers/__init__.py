@@ -1,0 +1,1 @@
+"""The layers of split models, and the tensors between them."""
