@@ -20,6 +20,7 @@ import numpy as np
 
 from minigrad.device import Array
 
+from .collectives.naive import naive_allreduce
 from .shared_memory import SharedMemory
 
 if TYPE_CHECKING:
@@ -108,6 +109,15 @@ class Communicator(ABC):
         """The number of the machine that each rank is on; all ranks ask for it together."""
         return [0] * self.size
 
+    def check_peer(self, peer: int) -> None:
+        """Raise ValueError unless ``peer`` is one of the ranks."""
+        if not 0 <= peer < self.size:
+            raise ValueError(f"rank {peer} does not exist; this communicator has ranks 0 to {self.size - 1}")
+
+    def subgroup(self, ranks: Sequence[int]) -> Communicator:
+        """Some of the ranks, numbered anew, which send this communicator's messages; this needs no message."""
+        return Subgroup(self, ranks)
+
     def use_synchronous_sends(self) -> None:
         """From now on let each send wait for its receiver, if the transport can: this exposes deadlocks."""
 
@@ -128,8 +138,6 @@ class Communicator(ABC):
 
     def allreduce(self, x: Array) -> Array:
         """The sum of ``x`` over all ranks, on every rank."""
-        from .collectives.naive import naive_allreduce  # here, because the collectives import this file
-
         return naive_allreduce(self, x)
 
     def start_allreduce(self, x: Array) -> Callable[[], Array]:
@@ -295,6 +303,28 @@ class WithAllreduce(Wrapper):
         return lambda: self.allreduce(x)
 
 
+class Subgroup(Wrapper):
+    """``comm`` without the ranks that are not in ``ranks``; it has no collectives of its own."""
+
+    def __init__(self, comm: Communicator, ranks: Sequence[int]):
+        super().__init__(comm)
+        self.ranks, self.members = ranks, [comm.members[rank] for rank in ranks]
+        self.rank, self.size = ranks.index(comm.rank), len(ranks)
+        self.has_own_allreduce, self.own_collectives = False, {}
+
+    def send(self, x: Array, to: int, tag: int = 0) -> None:
+        self.comm.send(x, self.ranks[to], tag)
+
+    def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
+        return self.comm.start_send(x, self.ranks[to], tag)
+
+    def recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Array:
+        return self.comm.recv(self.ranks[source], tag, expect)
+
+    def start_recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Callable[[], Array]:
+        return self.comm.start_recv(self.ranks[source], tag, expect)
+
+
 def check_expected(x: Array, expect: Array | None, source: int, rank: int, tag: int) -> Array:
     """``x`` as received; raises ValueError, naming both sides, unless it has ``expect``'s shape and dtype."""
     if expect is not None and (x.shape, x.dtype) != (expect.shape, expect.dtype):
@@ -315,9 +345,3 @@ def wait_limit() -> float:
     if not limit > 0:
         raise ValueError(f"MINIGRAD_TIMEOUT must be a number of seconds above 0, got {text!r}")
     return limit
-
-
-def check_peer(comm: Communicator, peer: int) -> None:
-    """Raise ValueError unless ``peer`` is one of the communicator's ranks."""
-    if not 0 <= peer < comm.size:
-        raise ValueError(f"rank {peer} does not exist; this communicator has ranks 0 to {comm.size - 1}")

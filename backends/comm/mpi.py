@@ -31,7 +31,7 @@ from . import shared_memory, wire
 from .background import Background, Job, Worker
 from .collectives import naive_allreduce
 from .collectives.blocks import in_shape_of
-from .communicator import NOTHING, Communicator, RankEnded, check_expected, check_peer
+from .communicator import NOTHING, Communicator, RankEnded, check_expected
 from .gpu import synchronize
 from .mailboxes import caller
 from .mpi_collectives import COLLECTIVES, allreduce, can_add
@@ -339,7 +339,7 @@ class MPIComm(Communicator, Part):
         return status.Get_count(MPI.BYTE)
 
     def check(self, peer: int, tag: int) -> None:
-        check_peer(self, peer)
+        self.check_peer(peer)
         if not 0 <= tag <= self.last_tag:
             raise ValueError(f"an MPI tag must be 0 to {self.last_tag}, got {tag}")
 

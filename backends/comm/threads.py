@@ -16,7 +16,7 @@ from minigrad.device import Array, array_module
 from minigrad.lookup import at_least_one
 
 from .background import Background, Job, Worker
-from .communicator import NOTHING, Communicator, RankEnded, check_expected, check_peer
+from .communicator import NOTHING, Communicator, RankEnded, check_expected
 from .gpu import check_one_stream
 from .mailboxes import Deadlock, Message, RankFailed, Slot, Wait, WaitTimeout, World, caller, seeded_turns
 from .parts import Part, Parts
@@ -166,7 +166,7 @@ class ThreadComm(Communicator, Part):
         return name, values
 
     def deliver(self, x: Array, to: int, tag: int) -> Message:
-        check_peer(self, to)
+        self.check_peer(to)
         if array_module(x) is not np:
             check_one_stream()
         copy = array_module(x).array(x)
@@ -178,7 +178,7 @@ class ThreadComm(Communicator, Part):
         return message
 
     def post(self, source: int, tag: int) -> Slot:
-        check_peer(self, source)
+        self.check_peer(source)
         with self.world.lock:
             return self.world.post((self.group, self.rank, tag), source)
 

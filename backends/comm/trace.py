@@ -19,7 +19,7 @@ import numpy as np
 from minigrad.device import Array
 
 from .background import Background
-from .communicator import Arguments, Communicator, Result, Wrapper, check_peer
+from .communicator import Arguments, Communicator, Result, Wrapper
 from .gpu import synchronize
 from .recoverable import Recoverable
 from .spans import Count, Ledger, Span, Trace, is_communication
@@ -174,7 +174,7 @@ class Traced(Wrapper):
     # Helpers of the above
 
     def peer(self, rank: int) -> int:
-        check_peer(self, rank)
+        self.check_peer(rank)
         return self.ranks[rank]
 
     def start(

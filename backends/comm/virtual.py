@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from minigrad.lookup import at_least_one
 
-from .link import Link
+from .collectives.link import Link
 from .mailboxes import World
 from .threads import ThreadComm, run_world
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..comm import Communicator
 from ..comm.allgather_json import allgather_json
 from ..comm.collectives import barrier
-from ..comm.link import PROBE, SECONDS, Link, measure_pair
+from ..comm.collectives.link import PROBE, SECONDS, Link, measure_pair
 from .launch import load_mpi
 
 MOST_RANKS = 16  # of which all pairs are measured; of more ranks only the first of each machine

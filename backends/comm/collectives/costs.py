@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from minigrad.lookup import check_choice
 
-from ..link import Link
+from .link import Link
 
 
 class Message(NamedTuple):

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from minigrad.device import Array, array_module
 
-from ..communicator import Communicator
+if TYPE_CHECKING:
+    from ..communicator import Communicator
+
 
 Operator = Callable[[Array, Array], Array]
 """Combines two arrays of one shape and dtype into a third such and changes neither; associative."""

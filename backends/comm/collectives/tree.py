@@ -13,21 +13,24 @@ Lecture section: synchronous data parallelism. Lesson: 05_messages.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minigrad.device import Array
 
-from ..communicator import Communicator, check_peer
 from .blocks import check_parts, lengths, pack, unpack
 from .send_recv import Operator, Tag, combine, copy_of
+
+if TYPE_CHECKING:
+    from ..communicator import Communicator
 
 
 class Place:
     """Where this rank stands in the tree of ``root``; numbers count from the root, ``rank`` undoes that."""
 
     def __init__(self, comm: Communicator, root: int):
-        check_peer(comm, root)
+        comm.check_peer(root)
         self.size, self.root = comm.size, root
         self.number = (comm.rank - root) % comm.size
         low_bit = self.number & -self.number

@@ -500,8 +500,8 @@ BUGS = {
     ),
     "hierarchical: what a node has added up is dropped": (
         *("hierarchical", "hierarchical_allreduce"),
-        ("total = between(Subgroup(comm, leaders), total, operator)",
-         "total = between(Subgroup(comm, leaders), x, operator)"),
+        ("total = between(comm.subgroup(leaders), total, operator)",
+         "total = between(comm.subgroup(leaders), x, operator)"),
     ),
     "naive: the input is changed": (
         *("naive", "naive_allreduce"),
