@@ -115,7 +115,7 @@ class Communicator(ABC):
             raise ValueError(f"rank {peer} does not exist; this communicator has ranks 0 to {self.size - 1}")
 
     def subgroup(self, ranks: Sequence[int]) -> Communicator:
-        """Some of the ranks, numbered anew, which send this communicator's messages; this needs no message."""
+        """Some ``ranks``, numbered anew, which send messages of this communicator; only they call."""
         return Subgroup(self, ranks)
 
     def use_synchronous_sends(self) -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from typing import Any
 from minigrad.device import Array
 
 from ..process.hang_report import HangReport, RankState, frames_of_threads, place_in
-from .communicator import wait_limit
+from .communicator import NOTHING, wait_limit
 
 Mailbox = tuple[Hashable, int, int]  # (group, destination, tag)
 HERE = os.path.dirname(__file__)
@@ -109,12 +109,22 @@ class World:
     """The state behind the communicators of ``size`` thread ranks; every field is guarded by ``lock``.
 
     ``endings`` are what the waits of a background raise when its rank cannot continue, and raises too.
+    ``communications_left`` has the number of them after which each rank that dies does so. ``revoked`` holds
+    the groups that were revoked, and ``decisions`` what living ranks decide together, by group and number.
     """
 
     endings: tuple[type[BaseException], ...] = (RankFailed, Deadlock)
 
-    def __init__(self, size: int, *, rendezvous: bool = False, turns: Turns | None = None):
+    def __init__(
+        self,
+        size: int,
+        *,
+        rendezvous: bool = False,
+        turns: Turns | None = None,
+        deaths: Mapping[int, int] = NOTHING,
+    ):
         self.size, self.rendezvous, self.turns = size, rendezvous, turns
+        self.communications_left = dict(deaths)
         self.limit = wait_limit()
         self.lock = threading.Lock()
         self.conditions = [threading.Condition(self.lock) for _ in range(size)]
@@ -126,6 +136,8 @@ class World:
         self.barriers: dict[Hashable, dict[int, Any]] = {}
         self.waits: dict[int, Wait] = {}
         self.running = set(range(size))
+        self.revoked: set[Hashable] = set()
+        self.decisions: dict[Hashable, Any] = {}
         self.failed: int | None = None
         self.deadlock: str | None = None
         self.states = self.stacks = ""  # what the ranks did at the deadlock, or when a wait timed out

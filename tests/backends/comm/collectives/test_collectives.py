@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from backends import laws
 from backends.comm import collectives, run_ranks
-from backends.comm.threads import Deadlock
+from backends.comm.mailboxes import Deadlock
 from backends.comm.trace import Traced
 from minigrad import lookup
 from minigrad.data import shares
