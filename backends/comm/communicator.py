@@ -13,8 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from operator import methodcaller
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import numpy as np
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from .background import Background
     from .recoverable import Recoverable
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 NOTHING: Mapping[int, int] = MappingProxyType({})
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -202,6 +204,15 @@ class Communicator(ABC):
         )
 
 
+def passed_on(method: Method) -> Method:
+    """``method`` of the communicator that a wrapper wraps."""
+
+    def call(wrapper: Wrapper, *arguments: Any, **named: Any) -> Any:
+        return methodcaller(method.__name__, *arguments, **named)(wrapper.comm)
+
+    return cast(Any, call)
+
+
 class Wrapper(Communicator):
     """``comm`` with every ability passed on; a subclass changes some of them."""
 
@@ -209,29 +220,24 @@ class Wrapper(Communicator):
         self.comm, self.rank, self.size, self.members = comm, comm.rank, comm.size, comm.members
         self.has_own_allreduce, self.own_collectives = comm.has_own_allreduce, comm.own_collectives
 
-    def send(self, x: Array, to: int, tag: int = 0) -> None:
-        self.comm.send(x, to, tag)
-
-    def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
-        return self.comm.start_send(x, to, tag)
-
-    def recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Array:
-        return self.comm.recv(source, tag, expect)
-
-    def start_recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Callable[[], Array]:
-        return self.comm.start_recv(source, tag, expect)
-
-    def recv_any(self, tag: int = 0) -> tuple[int, Array]:
-        return self.comm.recv_any(tag)
-
-    def split(self, color: int, key: int | None = None) -> Communicator:
-        return self.comm.split(color, key)
-
-    def background(self) -> Background:
-        return self.comm.background()
-
-    def close(self) -> None:
-        self.comm.close()
+    send = passed_on(Communicator.send)
+    start_send = passed_on(Communicator.start_send)
+    recv = passed_on(Communicator.recv)
+    start_recv = passed_on(Communicator.start_recv)
+    recv_any = passed_on(Communicator.recv_any)
+    split = passed_on(Communicator.split)
+    background = passed_on(Communicator.background)
+    close = passed_on(Communicator.close)
+    use_synchronous_sends = passed_on(Communicator.use_synchronous_sends)
+    progress = passed_on(Communicator.progress)
+    array = passed_on(Communicator.array)
+    share = passed_on(Communicator.share)
+    time = passed_on(Communicator.time)
+    compute = passed_on(Communicator.compute)
+    reduction_seconds = passed_on(Communicator.reduction_seconds)
+    computing = passed_on(Communicator.computing)
+    watch = passed_on(Communicator.watch)
+    recoverable = passed_on(Communicator.recoverable)
 
     @property
     def local_rank(self) -> int:
@@ -240,9 +246,6 @@ class Wrapper(Communicator):
     @cached_property
     def nodes(self) -> list[int]:
         return self.comm.nodes
-
-    def use_synchronous_sends(self) -> None:
-        self.comm.use_synchronous_sends()
 
     def collective(
         self,
@@ -260,33 +263,6 @@ class Wrapper(Communicator):
 
     def start_allreduce(self, x: Array) -> Callable[[], Array]:
         return self.comm.start_allreduce(x) if self.has_own_allreduce else super().start_allreduce(x)
-
-    def progress(self) -> None:
-        self.comm.progress()
-
-    def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
-        return self.comm.array(shape, dtype)
-
-    def share(self, nbytes: int) -> SharedMemory | None:
-        return self.comm.share(nbytes)
-
-    def time(self) -> float:
-        return self.comm.time()
-
-    def compute(self, seconds: float) -> None:
-        self.comm.compute(seconds)
-
-    def reduction_seconds(self, nbytes: int) -> float:
-        return self.comm.reduction_seconds(nbytes)
-
-    def computing(self, name: str) -> AbstractContextManager[None]:
-        return self.comm.computing(name)
-
-    def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
-        self.comm.watch(ranks, owing)
-
-    def recoverable(self) -> Recoverable:
-        return self.comm.recoverable()
 
 
 class WithAllreduce(Wrapper):

@@ -38,12 +38,9 @@ class RankStacks(Exception):
 
 
 class Hang(Exception):
-    """Ranks wait for one another; the message names ranks, peers, tags and the lines of the calls.
+    """Ranks wait for one another; the message names ranks, peers, tags and the lines of the calls."""
 
-    ``stacks`` is a text: the Python stack of every rank, which a traceback shows first.
-    """
-
-    def __init__(self, text: str, stacks: str = ""):
+    def __init__(self, text: str, stacks: str):
         super().__init__(text)
         self.stacks = stacks
         self.__cause__ = RankStacks(stacks)
@@ -284,11 +281,9 @@ class World:
             self.timed_out = time.monotonic()
             report = self.hang_report({number: list(wait.peers) for number, wait in self.waits.items()})
             self.states, self.stacks = report.text(), report.stacks
-        return WaitTimeout(
-            f"{self.names[rank]} waited {self.limit:g} s {wait.what} at {wait.where}; check that the other "
-            f"side does its part, or raise MINIGRAD_TIMEOUT\n{self.states}",
-            self.stacks,
-        )
+        text = f"{self.names[rank]} waited {self.limit:g} s {wait.what} at {wait.where}"
+        way_out = "check that the other side does its part, or raise MINIGRAD_TIMEOUT"
+        return WaitTimeout(f"{text}; {way_out}\n{self.states}", self.stacks)
 
     def hang_report(self, peers: dict[int, list[int]]) -> HangReport:
         """What every rank does now, and the background of each that waits in it; ``peers`` of the waits."""

@@ -129,10 +129,7 @@ class MPIComm(Communicator, Part):
         return Background(ProcessWorker(comm, self.bounded_wait)).part_of(self)
 
     def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
-        """From now on a wait raises RankEnded where one of ``ranks``, on this machine, has ended.
-
-        Ranks in ``owing`` that stay silent for ``wait_limit()`` seconds are killed.
-        """
+        """Only ranks on this machine are watched."""
         self.bounded_wait.watch(self, ranks, owing)
 
     def recoverable(self) -> Recoverable:
@@ -168,7 +165,6 @@ class MPIComm(Communicator, Part):
         return finish
 
     def progress(self) -> None:
-        """Let MPI advance started communication."""
         self.mpi.Iprobe()
 
     def close(self) -> None:
@@ -212,7 +208,6 @@ class MPIComm(Communicator, Part):
 
     @property
     def local_rank(self) -> int:
-        """This rank's number among those on this machine: the GPU it takes."""
         return self.host.Get_rank()
 
     @cached_property
@@ -311,10 +306,6 @@ class MPIComm(Communicator, Part):
             receive.post()
         queue.append(receive)
         return receive
-
-    def start(self, buffer: Array, source: int, tag: int) -> MPI.Request:
-        """A posted receive into ``buffer``."""
-        return self.mpi.Irecv([buffer, MPI.BYTE], source, tag)
 
     def take(self, source: int, tag: int, what: str) -> tuple[int, Array]:
         """The next array of any shape from ``source``, or from any rank; returns its source and the array."""

@@ -6,6 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from mpi4py import MPI
 
 from minigrad.device import Array, array_module
 
@@ -33,11 +34,12 @@ class RecvRequest:
         """Give MPI memory for the first piece and, if the expected array is large, for the array itself."""
         assert self.expect is not None
         self.first = bytearray(wire.PIECE)
-        self.posted.append(self.comm.start(self.first, self.source, self.tag))
+        self.posted.append(self.comm.mpi.Irecv([self.first, MPI.BYTE], self.source, self.tag))
         if self.expect.nbytes > wire.INLINE:
             on_device = array_module(self.expect) is not np
             self.flat = wire.room_for(wire.Header(self.expect.dtype, (self.expect.size,), (0,), on_device))
-            self.posted.append(self.comm.start(self.flat.view(np.uint8), self.source, self.tag))
+            flat = self.flat.view(np.uint8)
+            self.posted.append(self.comm.mpi.Irecv([flat, MPI.BYTE], self.source, self.tag))
 
     def finish(self) -> Array:
         """Wait for the array, after the receives that were started earlier; may be called once.

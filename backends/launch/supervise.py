@@ -58,11 +58,12 @@ class Ending(NamedTuple):
     crashed: bool
     progress_end: str
 
-    def report(self) -> None:
-        """Print the reason, if there is one, and what is saved."""
+    def report(self) -> int:
+        """Print the reason, if there is one, and what is saved; returns the status."""
         if self.reason:
             words = f"{self.progress_end}minigrad: {self.reason}; {self.saved}"
             print(words, file=sys.stderr, flush=True)
+        return self.status
 
 
 @dataclass
@@ -240,9 +241,7 @@ class Job:
 
 def supervise(command: list[str], variables: dict[str, str], **settings: Any) -> int:
     """Run ``command`` with the settings of ``ending_of``, and report its end; returns the exit status."""
-    ending = ending_of(command, variables, **settings)
-    ending.report()
-    return ending.status
+    return ending_of(command, variables, **settings).report()
 
 
 def ending_of(
@@ -379,9 +378,8 @@ def proxies_of(pid: int) -> list[int]:
     running = []
     with suppress(OSError):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split():
-            name, _, rest = (
-                Path(f"/proc/{child}/stat").read_text(encoding="utf-8").partition("(")[2].rpartition(")")
-            )
+            state = Path(f"/proc/{child}/stat").read_text(encoding="utf-8")
+            name, _, rest = state.partition("(")[2].rpartition(")")
             if rest.split()[0] != "Z" and "hydra" in name:
                 running.append(int(child))
     return running

@@ -92,7 +92,7 @@ def one_way(comm: Communicator, one: int, other: int, nbytes: int, repeats: int)
     return median(times)
 
 
-def measure_ring(comm: Communicator, seconds: float = SECONDS) -> Link | None:
+def measure_ring(comm: Communicator) -> Link | None:
     """The slowest link of a ring of all ranks, which all send at once; None for one rank.
 
     All ranks call together, and get the same numbers.
@@ -111,7 +111,7 @@ def measure_ring(comm: Communicator, seconds: float = SECONDS) -> Link | None:
             times.append(comm.time() - start)
         return median(times)
 
-    return measure(exchange, lambda value: greatest(comm, value), seconds)
+    return measure(exchange, lambda value: greatest(comm, value), SECONDS)
 
 
 def greatest(comm: Communicator, value: float) -> float:
