@@ -136,10 +136,7 @@ class MPIComm(Communicator, Part):
         return RecoverableMPI.of(self)
 
     def allreduce(self, x: Array) -> Array:
-        """The sum of ``x`` over all ranks, by MPI's all-reduce; arrays made by ``array`` are summed in place.
-
-        Raises ValueError, naming two ranks, if shape or dtype differ, where this is checked.
-        """
+        """The sum by MPI's all-reduce; arrays made by ``array`` are summed in place."""
         if self.shared_sum is not None and self.shared_sum.owns(x):
             return self.shared_sum(self, x)
         return allreduce(self, x)
@@ -170,8 +167,8 @@ class MPIComm(Communicator, Part):
     def close(self) -> None:
         """Wait until every message has left, then free this communicator with its groups and backgrounds.
 
-        All ranks call this together; it may be called again. Raises RuntimeError, which names the call, if a
-        started communication was never finished.
+        It may be called again. Raises RuntimeError, which names the call, if a started communication was
+        never finished.
         """
         if self.closed:
             return
@@ -193,10 +190,7 @@ class MPIComm(Communicator, Part):
             self.mpi.Free()
 
     def finalize(self) -> None:
-        """Close this communicator and end MPI, as all ranks do together.
-
-        Otherwise mpi4py ends the other ranks when this process exits with another status than 0.
-        """
+        """Close it and end MPI; else mpi4py ends the other ranks when this one's status is not 0."""
         self.close()
         MPI.Finalize()
 
@@ -224,9 +218,8 @@ class MPIComm(Communicator, Part):
     def share(self, nbytes: int) -> SharedMemory | None:
         """``nbytes`` of this rank that all ranks read and write; None if they are not all on one machine.
 
-        All ranks must call this together. The memory is a file's that is deleted when this returns, so the
-        machine frees it when no process maps it any more, even after a crash. Raises RuntimeError, on all
-        ranks, if one of them has no room.
+        The memory is a file's that is deleted when this returns, so the machine frees it when no process maps
+        it any more, even after a crash. Raises RuntimeError, on all ranks, if one of them has no room.
         """
         what = "for all ranks to share memory"
         self.barrier_with(what)
@@ -273,10 +266,7 @@ class MPIComm(Communicator, Part):
         return window
 
     def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
-        """Zeros that ``allreduce`` sums in place, if they are large and the ranks can share memory.
-
-        All ranks must call this together, with the same shape.
-        """
+        """Zeros that ``allreduce`` sums in place, if they are large and the ranks can share memory."""
         if bytes_of(shape, dtype) >= LARGE:
             try:
                 if self.shared_sum is None:  # it must not keep this communicator alive, which owns it

@@ -178,10 +178,8 @@ def deadline(who: str, what: str) -> Iterator[None]:
     """End this process, with a line, where a blocking call of MPI lasts longer than ``wait_limit()``."""
 
     def give_up() -> None:
-        text = f"{who} waited {wait_limit():g} s {what}"
-        print(
-            f"minigrad: {text}; raise MINIGRAD_TIMEOUT if a step lasts so long", file=sys.stderr, flush=True
-        )
+        text = f"{who} waited {wait_limit():g} s {what}; raise MINIGRAD_TIMEOUT if a step lasts so long"
+        print(f"minigrad: {text}", file=sys.stderr, flush=True)
         note(f"end.{number()}", "1")
         os._exit(1)
 

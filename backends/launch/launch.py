@@ -60,10 +60,7 @@ def find_mpiexec() -> Path | None:
 
 
 def mpi_problem(by_srun: bool = False) -> str | None:
-    """Why ranks cannot be MPI processes, with the way out; None when they can.
-
-    With ``by_srun``, srun may start them in a Slurm job that has no mpiexec.
-    """
+    """Why ranks cannot be MPI processes, with the way out; None when they can, ``by_srun`` also in Slurm."""
     remedy = "pip install mpi4py mpich, or use --transport threads"
     if importlib.util.find_spec("mpi4py") is None:
         return f"mpi4py is not installed; {remedy}"
@@ -294,9 +291,8 @@ def start_line(
 def mpi_command(ranks: int, command: list[str], survive: bool = False, recover: bool = False) -> list[str]:
     """The command line that runs ``command`` on ``ranks`` processes.
 
-    With ``survive``, the other ranks go on when one is killed; only MPICH's mpiexec can do that. With
-    ``recover``, communicators can be shrunk to them; only Open MPI can do that. Another one raises
-    RuntimeError.
+    With ``survive``, the other ranks go on when one is killed, as MPICH's mpiexec allows. With ``recover``,
+    communicators can be shrunk to them, as in Open MPI. Another mpiexec raises RuntimeError.
     """
     start = [str(find_mpiexec()), "-n", str(ranks)]
     if recover:
@@ -379,10 +375,7 @@ def environment(ranks: int, *, one_machine: bool = True) -> dict[str, str]:
 
 
 def own_modules() -> dict[str, str]:
-    """The variable with which Python imports no module from the current folder, such as a user's random.py.
-
-    Empty where minigrad itself is imported from there.
-    """
+    """The variable with which Python imports no module from the current folder, unless minigrad is there."""
     installed = Path(__file__).resolve().parents[2]
     return {} if installed == Path.cwd() else {"PYTHONSAFEPATH": "1"}
 
