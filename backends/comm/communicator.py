@@ -68,7 +68,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Array:
-        """The next array from ``source`` with ``tag``, in memory of its own; shape and dtype come with it.
+        """The next array from ``source`` with ``tag``, in new memory; shape and dtype come with it.
 
         Raises TimeoutError, which names both ranks, after ``wait_limit()`` seconds, and ValueError if
         ``expect`` is given and the array that came has another shape or dtype.
@@ -194,7 +194,7 @@ class Communicator(ABC):
         """
 
     def recoverable(self) -> Recoverable:
-        """The same ranks as a communicator from which those that died can be removed; all ranks call.
+        """A communicator of these ranks from which those that died can be removed; all ranks call.
 
         Raises RuntimeError, with the way out, where a rank's death ends the job.
         """
@@ -280,7 +280,7 @@ class WithAllreduce(Wrapper):
 
 
 class Subgroup(Wrapper):
-    """``comm`` without the ranks that are not in ``ranks``; it has no collectives of its own."""
+    """The ``ranks`` of ``comm``, numbered anew; every collective is made of their messages."""
 
     def __init__(self, comm: Communicator, ranks: Sequence[int]):
         super().__init__(comm)

@@ -97,13 +97,13 @@ Turns = Callable[["World", list[int]], int]
 
 
 def seeded_turns(seed: int) -> Turns:
-    """Turns drawn at random: each ``seed`` gives an interleaving of its own, the same in every run."""
+    """Turns drawn at random: each ``seed`` gives another interleaving, the same in every run."""
     draw = random.Random(seed)
     return lambda world, ready: draw.choice(sorted(ready))
 
 
 class World:
-    """The state behind the communicators of ``size`` thread ranks; every field is guarded by ``lock``.
+    """The state of the communicators of ``size`` thread ranks; every field is guarded by ``lock``.
 
     ``endings`` are what the waits of a background raise when its rank cannot continue, and raises too.
     ``communications_left`` has the number of them after which each rank that dies does so. ``revoked`` holds

@@ -260,7 +260,7 @@ class MPIComm(Communicator, Part):
 
     @cached_property
     def fence(self) -> MPI.Win:
-        """Its ``Sync`` orders this process's reads and writes."""
+        """A window whose ``Sync`` orders this process's reads and writes."""
         window = MPI.Win.Create(None, 1, comm=MPI.COMM_SELF)
         window.Lock_all()
         return window

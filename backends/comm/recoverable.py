@@ -50,7 +50,7 @@ class Recoverable(Communicator):
 
     @abstractmethod
     def split(self, color: int, key: int | None = None) -> Self:
-        """As ``Communicator.split``; the group is recoverable too."""
+        """The group of ``Communicator.split``, which is recoverable, too."""
 
     @abstractmethod
     def wait_for_change(self, ranks: Iterable[int]) -> None:

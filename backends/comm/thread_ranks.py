@@ -10,15 +10,14 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any
 
 from minigrad.lookup import at_least_one
 
+from .communicator import Result
 from .mailboxes import Deadlock, WaitTimeout, World, seeded_turns
 from .recoverable_threads import Killed, MortalThreadComm
 from .threads import ThreadComm
-
-Result = TypeVar("Result")
 
 GRACE = 1.0  # seconds that other ranks have to end after a wait has timed out
 INTERVAL = 0.1  # seconds between two looks whether one has

@@ -218,7 +218,7 @@ def on_current_gpu(x: Array) -> Array:
 
 
 class ThreadWorker(Worker):
-    """The communication thread of a thread rank: a participant of the world with waits of its own.
+    """The communication thread of a thread rank: a participant of the world.
 
     On the virtual clock a job of c seconds ends c seconds after it was posted, or after the job before it
     ended if that is later; a rank that waits for it continues then, or later.

@@ -15,16 +15,15 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from minigrad.lookup import at_least_one
 
 from .collectives.link import Link
+from .communicator import Result
 from .mailboxes import World
 from .thread_ranks import run_world
 from .threads import ThreadComm
-
-Result = TypeVar("Result")
 
 
 class Transfer(NamedTuple):
@@ -45,7 +44,7 @@ class VirtualCluster:
     ``links`` gives the (source, destination) pairs that differ from ``link``; ``slowness`` the ranks whose
     computing takes that many times as long (stragglers). A message or computation takes longer by a random
     share of at most ``jitter``, drawn from ``seed``; reducing a byte takes ``reduction`` seconds. ``nodes``
-    gives the number of each rank's machine, by default one of its own: the ranks of one machine share the
+    gives the number of each rank's machine, by default all different: the ranks of one machine share the
     port to the others, its network card.
     """
 

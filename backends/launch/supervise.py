@@ -1,4 +1,4 @@
-"""Runs a command that starts processes of its own, and leaves none of them behind."""
+"""Runs a command that starts processes, and leaves none of them behind."""
 
 from __future__ import annotations
 

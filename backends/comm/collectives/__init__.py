@@ -108,7 +108,7 @@ def allreduce_names() -> list[str]:
 def find_allreduce(name: str) -> Allreduce:
     """The all-reduce called ``name``: ours, or one that another package declares in the group ``GROUP``.
 
-    "auto" is an ``AutomaticAllreduce`` of its own; "auto:20e-6,1.25e9" gives it the latency (seconds) and the
+    "auto" is a new ``AutomaticAllreduce``; "auto:20e-6,1.25e9" gives it the latency (seconds) and the
     bandwidth (bytes per second) of the links. Raises ValueError, naming the choices, for an unknown name.
     """
     first, colon, link = name.partition(":")
