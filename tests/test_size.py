@@ -12,7 +12,7 @@ from tests.reading import CHAINS, ROOT, SUBJECTS, chain, lines, reading
 
 PACKAGES = {
     "minigrad": 14_560,
-    "backends": 23_400,
+    "backends": 23_280,
     "lessons/minigrad_course": 9_730,
     "benchmarks": 4_000,
     "tests": 70_500,
