@@ -111,11 +111,6 @@ class Communicator(ABC):
         """The number of the machine that each rank is on; all ranks ask for it together."""
         return [0] * self.size
 
-    def check_peer(self, peer: int) -> None:
-        """Raise ValueError unless ``peer`` is one of the ranks."""
-        if not 0 <= peer < self.size:
-            raise ValueError(f"rank {peer} does not exist; this communicator has ranks 0 to {self.size - 1}")
-
     def subgroup(self, ranks: Sequence[int]) -> Communicator:
         """Some ``ranks``, numbered anew, which send messages of this communicator; only they call."""
         return Subgroup(self, ranks)

@@ -33,6 +33,7 @@ from . import shared_memory, wire
 from .background import Background, Job, Worker
 from .collectives import naive_allreduce
 from .collectives.blocks import in_shape_of
+from .collectives.send_recv import check_peer
 from .communicator import NOTHING, Communicator, RankEnded
 from .gpu import synchronize
 from .mailboxes import caller
@@ -323,7 +324,7 @@ class MPIComm(Communicator, Part):
         return status.Get_count(MPI.BYTE)
 
     def check(self, peer: int, tag: int) -> None:
-        self.check_peer(peer)
+        check_peer(self, peer)
         if not 0 <= tag <= self.last_tag:
             raise ValueError(f"an MPI tag must be 0 to {self.last_tag}, got {tag}")
 

@@ -20,6 +20,7 @@ from minigrad.device import Array, array_module, to_device, to_host
 from . import collectives, wire
 from .collectives import Operator
 from .collectives.blocks import check_parts, in_shape_of
+from .collectives.send_recv import check_peer
 
 if TYPE_CHECKING:
     from .mpi import MPIComm
@@ -44,7 +45,7 @@ def allreduce(comm: MPIComm, x: Array, operator: Operator = np.add) -> Array:
 
 def broadcast(comm: MPIComm, x: Array, root: int = 0) -> Array:
     """Rank ``root``'s ``x`` on every rank; the root gets ``x`` itself."""
-    comm.check_peer(root)
+    check_peer(comm, root)
     what = f"for all ranks to broadcast from rank {comm.members[root]}"
     row, memory = header_and_memory(x) if comm.rank == root else (np.empty(ROW, np.uint8), NOTHING)
     finish(comm, comm.mpi.Ibcast(row, root), what, [comm.members[root]])
@@ -56,7 +57,7 @@ def broadcast(comm: MPIComm, x: Array, root: int = 0) -> Array:
 
 def scatter(comm: MPIComm, parts: Sequence[Array] | None, root: int = 0) -> Array:
     """Rank ``root``'s ``parts[k]`` on rank k; arrays of any shapes, None elsewhere than on the root."""
-    comm.check_peer(root)
+    check_peer(comm, root)
     what = f"for all ranks to scatter from rank {comm.members[root]}"
     message = Message(comm.size)
     if comm.rank == root:
@@ -70,7 +71,7 @@ def scatter(comm: MPIComm, parts: Sequence[Array] | None, root: int = 0) -> Arra
 
 def gather(comm: MPIComm, x: Array, root: int = 0) -> list[Array]:
     """Every rank's ``x``, of any shape, by rank, on rank ``root``; an empty list elsewhere."""
-    comm.check_peer(root)
+    check_peer(comm, root)
     what = f"for all ranks to gather on rank {comm.members[root]}"
     message, (row, memory) = Message(comm.size), header_and_memory(x)
     finish(comm, comm.mpi.Igather(row, message.rows, root), what)

@@ -11,6 +11,7 @@ import numpy as np
 from minigrad.device import Array, array_module
 
 from .background import Background, Job, Worker
+from .collectives.send_recv import check_peer
 from .communicator import NOTHING, Communicator, RankEnded, check_expected
 from .gpu import check_one_stream
 from .mailboxes import Message, Slot, Wait, World, caller
@@ -149,7 +150,7 @@ class ThreadComm(Communicator, Part):
         return name, values
 
     def deliver(self, x: Array, to: int, tag: int) -> Message:
-        self.check_peer(to)
+        check_peer(self, to)
         if array_module(x) is not np:
             check_one_stream()
         copy = array_module(x).array(x)
@@ -161,7 +162,7 @@ class ThreadComm(Communicator, Part):
         return message
 
     def post(self, source: int, tag: int) -> Slot:
-        self.check_peer(source)
+        check_peer(self, source)
         with self.world.lock:
             return self.world.post((self.group, self.rank, tag), source)
 

@@ -19,6 +19,7 @@ import numpy as np
 from minigrad.device import Array
 
 from .background import Background
+from .collectives.send_recv import check_peer
 from .communicator import Arguments, Communicator, Result, Wrapper
 from .gpu import synchronize
 from .recoverable import Recoverable
@@ -173,7 +174,7 @@ class Traced(Wrapper):
     # Helpers of the above
 
     def peer(self, rank: int) -> int:
-        self.check_peer(rank)
+        check_peer(self, rank)
         return self.ranks[rank]
 
     def start(self, what: str, peer: int | None, tag: int | None, start: Callable) -> tuple[int, Any]:

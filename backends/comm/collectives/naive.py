@@ -14,7 +14,7 @@ import numpy as np
 from minigrad.device import Array
 
 from .blocks import check_parts
-from .send_recv import Operator, Tag, combine, copy_of
+from .send_recv import Operator, Tag, check_peer, combine, copy_of
 
 if TYPE_CHECKING:
     from ..communicator import Communicator
@@ -37,7 +37,7 @@ def naive_allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -
 
 def naive_broadcast(comm: Communicator, x: Array, root: int = 0) -> Array:
     """Rank ``root``'s ``x`` on every rank: the root sends p - 1 messages, one after the other."""
-    comm.check_peer(root)
+    check_peer(comm, root)
     if comm.rank != root:
         return comm.recv(root, Tag.BROADCAST)
     for to in range(comm.size):
@@ -51,7 +51,7 @@ def scatter(comm: Communicator, parts: Sequence[Array] | None, root: int = 0) ->
 
     The root sends p - 1 messages, all bytes but those of its own part, which it gets as it is.
     """
-    comm.check_peer(root)
+    check_peer(comm, root)
     if comm.rank != root:
         return comm.recv(root, Tag.SCATTER)
     parts = check_parts(parts, comm.size, "a scatter")
@@ -66,7 +66,7 @@ def gather(comm: Communicator, x: Array, root: int = 0) -> list[Array]:
 
     Every rank but the root sends one message, its own array.
     """
-    comm.check_peer(root)
+    check_peer(comm, root)
     if comm.rank != root:
         comm.send(x, root, Tag.GATHER)
         return []

@@ -62,3 +62,9 @@ def combine(comm: Communicator, operator: Operator, first: Array, second: Array)
 def copy_of(x: Array) -> Array:
     """A copy of ``x`` in its own memory order."""
     return array_module(x).array(x)
+
+
+def check_peer(comm: Communicator, peer: int) -> None:
+    """Raise ValueError unless ``peer`` is one of the communicator's ranks."""
+    if not 0 <= peer < comm.size:
+        raise ValueError(f"rank {peer} does not exist; this communicator has ranks 0 to {comm.size - 1}")

@@ -20,7 +20,7 @@ import numpy as np
 from minigrad.device import Array
 
 from .blocks import check_parts, lengths, pack, unpack
-from .send_recv import Operator, Tag, combine, copy_of
+from .send_recv import Operator, Tag, check_peer, combine, copy_of
 
 if TYPE_CHECKING:
     from ..communicator import Communicator
@@ -30,7 +30,7 @@ class Place:
     """Where this rank stands in the tree of ``root``; numbers count from the root, ``rank`` undoes that."""
 
     def __init__(self, comm: Communicator, root: int):
-        comm.check_peer(root)
+        check_peer(comm, root)
         self.size, self.root = comm.size, root
         self.number = (comm.rank - root) % comm.size
         low_bit = self.number & -self.number
