@@ -26,7 +26,7 @@ from rich.table import Table
 
 from backends.comm import Communicator, collectives, run_ranks
 from backends.comm.collectives import naive_allreduce
-from backends.comm.link import one_way
+from backends.comm.collectives.link import one_way
 from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 from backends.launch.launch import load_mpi, mpi_problem, printed_start_line, under_mpiexec
 from backends.launch.supervise import supervise

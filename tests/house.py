@@ -1,7 +1,8 @@
 """The house drawn: which parts of the project import which, as floors that stand on the floors below.
 
 ``python -m tests.house`` prints the picture in CONTRIBUTING.md. A part is a folder, or a file at the top of
-``minigrad/`` or ``backends/``. Imports within functions count, those for annotations alone do not.
+``minigrad/`` or ``backends/``. Imports within functions count, those for annotations alone do not. What the
+picture leaves out, folders in folders, is in ``folders``.
 """
 
 from __future__ import annotations
@@ -37,6 +38,19 @@ def parts(root: Path = ROOT) -> Parts:
                 others = {part_of(one, root) for one in imported(file, root)}
                 arrows.setdefault(part, set()).update(others - {part, f"{package}/__init__"})
     return arrows
+
+
+def folders(root: Path = ROOT) -> Parts:
+    """What each folder within a package imports: its own files do, not those of its subfolders."""
+    arrows: dict[str, set[str]] = {}
+    for package in PACKAGES:
+        for file in sorted((root / package).rglob("*.py")):
+            if file.name not in ("__init__.py", "__main__.py"):
+                one, *others = (
+                    f"{path.parent.relative_to(root).as_posix()}/" for path in (file, *imported(file, root))
+                )
+                arrows.setdefault(one, set()).update({*others} - {one})
+    return {one: others - {f"{package}/" for package in PACKAGES} for one, others in arrows.items()}
 
 
 def pairs(arrows: Parts) -> list[tuple[str, str]]:

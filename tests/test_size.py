@@ -12,7 +12,7 @@ from tests.reading import CHAINS, ROOT, SUBJECTS, chain, lines, reading
 
 PACKAGES = {
     "minigrad": 14_700,
-    "backends": 22_740,
+    "backends": 22_640,
     "lessons/minigrad_course": 10_150,
     "benchmarks": 4_000,
     "tests": 70_500,

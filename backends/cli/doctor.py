@@ -26,7 +26,7 @@ from minigrad import loops, mnist
 from minigrad.device import cuda_problem
 
 from ..comm import run_ranks
-from ..comm.link import measure_ring
+from ..comm.collectives.link import measure_ring
 from ..comm.wire import cuda_aware
 from ..launch import launch, slurm
 from ..launch.ping_pong import Links, measure_links

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from ..comm.collectives.costs import Machine, fastest_allreduce
-from ..comm.link import Link
+from ..comm.collectives.link import Link
 from ..launch.ping_pong import Links, Pair
 
 SLOW = 3  # times the median of the pairs like it: a pair that is slower is pointed out

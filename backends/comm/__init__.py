@@ -2,7 +2,8 @@
 
 from .collectives import allreduce, broadcast, gather
 from .communicator import Communicator, WithAllreduce, Wrapper
-from .threads import ThreadComm, run_ranks
+from .thread_ranks import run_ranks
+from .threads import ThreadComm
 
 __all__ = [
     "Communicator",

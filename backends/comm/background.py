@@ -10,13 +10,11 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import Any, TypeVar
+from typing import Any
 
-from .communicator import Communicator
+from .communicator import Communicator, Result
 from .gpu import current_gpu
 from .parts import Part
-
-Result = TypeVar("Result")
 
 
 class Job:
@@ -83,7 +81,7 @@ class Worker(ABC):
 class Background(Part):
     """A communication thread of a rank, whose jobs run one after another in the order they were started.
 
-    A job gets a communicator of its own over the same ranks, so its messages do not mix with the rank's; the
+    A job gets another communicator over the same ranks, so its messages do not mix with the rank's; the
     n-th job of one rank talks to the n-th job of the others. After a job that raised, no other is run. When a
     program has dropped both this and the functions that ``start`` returned, the thread of ``worker`` is
     closed, at the latest when the rank opens the next background.

@@ -24,9 +24,8 @@ def chrome_trace(trace: Trace, about: Mapping[str, Any] | None = None) -> dict[s
     for rank in range(trace.size):
         events.append(metadata("thread_name", rank, {"name": f"rank {rank}"}))
         events.append(metadata("thread_sort_index", rank, {"sort_index": rank}))
-    # Of two that start together the outer one comes first, as the viewers want it.
-    order = sorted(enumerate(trace.spans), key=lambda item: (item[1].start, -item[1].stop))
-    for i, span in order:
+    # The outer one of two that start together comes first, as the viewers want it.
+    for i, span in sorted(enumerate(trace.spans), key=lambda item: (item[1].start, -item[1].stop)):
         events += events_of(span, i, trace.start)
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {**totals(trace), **(about or {})}}
 
@@ -36,10 +35,8 @@ def events_of(span: Span, i: int, origin: float) -> list[dict[str, Any]]:
     link = "to" if span.what in SENT else "from" if span.what not in ("post", "wait") else "rank"
     name = span.what if span.peer is None else f"{span.what} {link} {span.peer}"
     common = {"name": name, "cat": category(span.what), "pid": 0, "tid": span.rank}
-    args = {
-        k: v for k, v in {"peer": span.peer, "bytes": span.bytes, "tag": span.tag}.items() if v is not None
-    }
-    args = args if is_communication(span.what) else {}
+    args = {"peer": span.peer, "bytes": span.bytes, "tag": span.tag} if is_communication(span.what) else {}
+    args = {key: value for key, value in args.items() if value is not None}
     if not is_started(span.what):
         return [{**common, "ph": "X", "ts": start, "dur": stop - start, "args": args}]
     common |= {"id": f"0x{i:x}", "name": f"rank {span.rank} {span.what}"}  # a track for each name

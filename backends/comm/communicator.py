@@ -13,19 +13,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from operator import methodcaller
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 import numpy as np
 
 from minigrad.device import Array
 
+from .collectives.naive import naive_allreduce
 from .shared_memory import SharedMemory
 
 if TYPE_CHECKING:
     from .background import Background
     from .recoverable import Recoverable
 
+Method = TypeVar("Method", bound=Callable[..., Any])
 NOTHING: Mapping[int, int] = MappingProxyType({})
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -65,7 +68,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Array:
-        """The next array from ``source`` with ``tag``, in memory of its own; shape and dtype come with it.
+        """The next array from ``source`` with ``tag``, in new memory; shape and dtype come with it.
 
         Raises TimeoutError, which names both ranks, after ``wait_limit()`` seconds, and ValueError if
         ``expect`` is given and the array that came has another shape or dtype.
@@ -108,6 +111,10 @@ class Communicator(ABC):
         """The number of the machine that each rank is on; all ranks ask for it together."""
         return [0] * self.size
 
+    def subgroup(self, ranks: Sequence[int]) -> Communicator:
+        """Some ``ranks``, numbered anew, which send messages of this communicator; only they call."""
+        return Subgroup(self, ranks)
+
     def use_synchronous_sends(self) -> None:
         """From now on let each send wait for its receiver, if the transport can: this exposes deadlocks."""
 
@@ -128,8 +135,6 @@ class Communicator(ABC):
 
     def allreduce(self, x: Array) -> Array:
         """The sum of ``x`` over all ranks, on every rank."""
-        from .collectives.naive import naive_allreduce  # here, because the collectives import this file
-
         return naive_allreduce(self, x)
 
     def start_allreduce(self, x: Array) -> Callable[[], Array]:
@@ -184,7 +189,7 @@ class Communicator(ABC):
         """
 
     def recoverable(self) -> Recoverable:
-        """The same ranks as a communicator from which those that died can be removed; all ranks call.
+        """A communicator of these ranks from which those that died can be removed; all ranks call.
 
         Raises RuntimeError, with the way out, where a rank's death ends the job.
         """
@@ -194,6 +199,15 @@ class Communicator(ABC):
         )
 
 
+def passed_on(method: Method) -> Method:
+    """``method`` of the communicator that a wrapper wraps."""
+
+    def call(wrapper: Wrapper, *arguments: Any, **named: Any) -> Any:
+        return methodcaller(method.__name__, *arguments, **named)(wrapper.comm)
+
+    return cast(Any, call)
+
+
 class Wrapper(Communicator):
     """``comm`` with every ability passed on; a subclass changes some of them."""
 
@@ -201,29 +215,24 @@ class Wrapper(Communicator):
         self.comm, self.rank, self.size, self.members = comm, comm.rank, comm.size, comm.members
         self.has_own_allreduce, self.own_collectives = comm.has_own_allreduce, comm.own_collectives
 
-    def send(self, x: Array, to: int, tag: int = 0) -> None:
-        self.comm.send(x, to, tag)
-
-    def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
-        return self.comm.start_send(x, to, tag)
-
-    def recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Array:
-        return self.comm.recv(source, tag, expect)
-
-    def start_recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Callable[[], Array]:
-        return self.comm.start_recv(source, tag, expect)
-
-    def recv_any(self, tag: int = 0) -> tuple[int, Array]:
-        return self.comm.recv_any(tag)
-
-    def split(self, color: int, key: int | None = None) -> Communicator:
-        return self.comm.split(color, key)
-
-    def background(self) -> Background:
-        return self.comm.background()
-
-    def close(self) -> None:
-        self.comm.close()
+    send = passed_on(Communicator.send)
+    start_send = passed_on(Communicator.start_send)
+    recv = passed_on(Communicator.recv)
+    start_recv = passed_on(Communicator.start_recv)
+    recv_any = passed_on(Communicator.recv_any)
+    split = passed_on(Communicator.split)
+    background = passed_on(Communicator.background)
+    close = passed_on(Communicator.close)
+    use_synchronous_sends = passed_on(Communicator.use_synchronous_sends)
+    progress = passed_on(Communicator.progress)
+    array = passed_on(Communicator.array)
+    share = passed_on(Communicator.share)
+    time = passed_on(Communicator.time)
+    compute = passed_on(Communicator.compute)
+    reduction_seconds = passed_on(Communicator.reduction_seconds)
+    computing = passed_on(Communicator.computing)
+    watch = passed_on(Communicator.watch)
+    recoverable = passed_on(Communicator.recoverable)
 
     @property
     def local_rank(self) -> int:
@@ -232,9 +241,6 @@ class Wrapper(Communicator):
     @cached_property
     def nodes(self) -> list[int]:
         return self.comm.nodes
-
-    def use_synchronous_sends(self) -> None:
-        self.comm.use_synchronous_sends()
 
     def collective(
         self,
@@ -253,33 +259,6 @@ class Wrapper(Communicator):
     def start_allreduce(self, x: Array) -> Callable[[], Array]:
         return self.comm.start_allreduce(x) if self.has_own_allreduce else super().start_allreduce(x)
 
-    def progress(self) -> None:
-        self.comm.progress()
-
-    def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
-        return self.comm.array(shape, dtype)
-
-    def share(self, nbytes: int) -> SharedMemory | None:
-        return self.comm.share(nbytes)
-
-    def time(self) -> float:
-        return self.comm.time()
-
-    def compute(self, seconds: float) -> None:
-        self.comm.compute(seconds)
-
-    def reduction_seconds(self, nbytes: int) -> float:
-        return self.comm.reduction_seconds(nbytes)
-
-    def computing(self, name: str) -> AbstractContextManager[None]:
-        return self.comm.computing(name)
-
-    def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
-        self.comm.watch(ranks, owing)
-
-    def recoverable(self) -> Recoverable:
-        return self.comm.recoverable()
-
 
 class WithAllreduce(Wrapper):
     """``comm`` whose all-reduce is ``algorithm``, such as ``collectives.ring_allreduce``."""
@@ -293,6 +272,28 @@ class WithAllreduce(Wrapper):
 
     def start_allreduce(self, x: Array) -> Callable[[], Array]:
         return lambda: self.allreduce(x)
+
+
+class Subgroup(Wrapper):
+    """The ``ranks`` of ``comm``, numbered anew; every collective is made of their messages."""
+
+    def __init__(self, comm: Communicator, ranks: Sequence[int]):
+        super().__init__(comm)
+        self.ranks, self.members = ranks, [comm.members[rank] for rank in ranks]
+        self.rank, self.size = ranks.index(comm.rank), len(ranks)
+        self.has_own_allreduce, self.own_collectives = False, {}
+
+    def send(self, x: Array, to: int, tag: int = 0) -> None:
+        self.comm.send(x, self.ranks[to], tag)
+
+    def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
+        return self.comm.start_send(x, self.ranks[to], tag)
+
+    def recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Array:
+        return self.comm.recv(self.ranks[source], tag, expect)
+
+    def start_recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Callable[[], Array]:
+        return self.comm.start_recv(self.ranks[source], tag, expect)
 
 
 def check_expected(x: Array, expect: Array | None, source: int, rank: int, tag: int) -> Array:
@@ -315,9 +316,3 @@ def wait_limit() -> float:
     if not limit > 0:
         raise ValueError(f"MINIGRAD_TIMEOUT must be a number of seconds above 0, got {text!r}")
     return limit
-
-
-def check_peer(comm: Communicator, peer: int) -> None:
-    """Raise ValueError unless ``peer`` is one of the communicator's ranks."""
-    if not 0 <= peer < comm.size:
-        raise ValueError(f"rank {peer} does not exist; this communicator has ranks 0 to {comm.size - 1}")

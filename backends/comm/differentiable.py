@@ -60,7 +60,7 @@ def fan_in(x: Array, *, comm: Communicator) -> OpResult:
 
 @op
 def all_reduce(x: Array, *, comm: Communicator) -> OpResult:
-    """The sum over all ranks, which each rank uses for a loss of its own: partial in, partial out."""
+    """The sum over all ranks, which each rank uses for its own loss: partial in, partial out."""
     return collectives.allreduce(comm, x), (lambda g: collectives.allreduce(comm, g),)
 
 

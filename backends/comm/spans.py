@@ -46,6 +46,10 @@ class Count(NamedTuple):
     messages: int
     bytes: int
 
+    @classmethod
+    def total(cls, counts: Iterable[Count]) -> Count:
+        return cls(*map(sum, zip((0, 0), *counts, strict=True)))
+
 
 @dataclass
 class Ledger:
@@ -69,8 +73,8 @@ class Ledger:
         return self.total(RECEIVED, source)
 
     def total(self, operations: Iterable[str], peer: int | None = None) -> Count:
-        counts = [c for (what, p), c in self.counts.items() if what in operations and peer in (None, p)]
-        return Count(sum(c.messages for c in counts), sum(c.bytes for c in counts))
+        counts = self.counts.items()
+        return Count.total(c for (what, p), c in counts if what in operations and peer in (None, p))
 
 
 @dataclass(frozen=True)
@@ -98,8 +102,7 @@ class Trace:
 
     def sent(self) -> Count:
         """Messages and bytes that all ranks together sent."""
-        counts = [ledger.sent() for ledger in self.ledgers]
-        return Count(sum(c.messages for c in counts), sum(c.bytes for c in counts))
+        return Count.total(ledger.sent() for ledger in self.ledgers)
 
     def exposed(self, rank: int) -> float:
         """Seconds that ``rank`` spent blocked in communication, which no computation hid."""

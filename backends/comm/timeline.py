@@ -1,9 +1,8 @@
 """Drawings of a trace, as text and as a PNG: a row for each rank, a bar for each span.
 
-``text_runs`` and ``figure_of`` draw any spans, each as its label or color says; pipelines draw their
-instructions with them. ``gantt`` and ``draw`` show what kind of work each rank did: a rank's row shows the
-innermost span at each moment. Communications that were started and not yet finished have a row of their own
-below, because computing may hide them.
+``text_runs`` and ``figure_of`` draw any spans, each as its label or color says. ``gantt`` and ``draw`` show
+what kind of work each rank did: a rank's row shows the innermost span at each moment. Communications that
+were started and not yet finished have another row below, because computing may hide them.
 """
 
 from __future__ import annotations
@@ -12,21 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import cycle, groupby
 from pathlib import Path
+from string import ascii_uppercase, digits
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from minigrad.figures import (
-    BACKWARD,
-    COMMUNICATION,
-    COMPUTING,
-    FORWARD,
-    GREEN,
-    INK,
-    SAND,
-    SKY,
-    WAITING,
-    WEIGHTS,
-    save,
-)
+from minigrad import figures
 
 from .spans import COLLECTIVES, RECEIVED, Span, Trace, is_started
 
@@ -47,28 +35,29 @@ class Fill(NamedTuple):
 
 
 FILLS = {
-    "forward": Fill(FORWARD),
-    "backward": Fill(BACKWARD),
-    "weight": Fill(WEIGHTS, ".."),
-    "update": Fill(INK),
-    "test": Fill(SAND),
-    "compute": Fill(COMPUTING, "\\\\\\\\"),
-    "send": Fill(COMMUNICATION, "////"),
-    "recv": Fill(COMMUNICATION, "...."),
-    "allreduce": Fill(COMMUNICATION),
-    "post": Fill(COMMUNICATION, "||||"),
+    "forward": Fill(figures.FORWARD),
+    "backward": Fill(figures.BACKWARD),
+    "weight": Fill(figures.WEIGHTS, ".."),
+    "update": Fill(figures.INK),
+    "test": Fill(figures.SAND),
+    "compute": Fill(figures.COMPUTING, "\\\\\\\\"),
+    "send": Fill(figures.COMMUNICATION, "////"),
+    "recv": Fill(figures.COMMUNICATION, "...."),
+    "allreduce": Fill(figures.COMMUNICATION),
+    "post": Fill(figures.COMMUNICATION, "||||"),
     **{
-        name: Fill(COMMUNICATION, hatch)
+        name: Fill(figures.COMMUNICATION, hatch)
         for name, hatch in zip(COLLECTIVES[1:], ("\\\\", "--", "++", "oo", "OO", "**", "xx"), strict=True)
     },
-    "wait": Fill(WAITING, "xxxx"),
-    "split": Fill(SAND, "xx"),
+    "wait": Fill(figures.WAITING, "xxxx"),
+    "split": Fill(figures.SAND, "xx"),
 }
 WORDS = {  # in the key of a picture, for kinds whose names do not say it
     **{"test": "test (accuracy)", "post": "post (starting a message)", "wait": "wait (for a message)"},
     "split": "split (a new group of ranks)",
 }
-OTHER_FILLS = [Fill(color, hatch) for hatch in ("oo", "++") for color in (SAND, GREEN, SKY)]
+OTHER_COLORS = (figures.SAND, figures.GREEN, figures.SKY)
+OTHER_FILLS = [Fill(color, hatch) for hatch in ("oo", "++") for color in OTHER_COLORS]
 IDLE = Fill("#ECECEC")
 NUMBERS = re.compile(r" [\d,/-]+$")  # of a micro-batch or a chunk
 
@@ -156,13 +145,11 @@ def gantt(trace: Trace, width: int = 80, start: float | None = None, stop: float
     margin = max(len(name) for name, _ in rows)
     lines = []
     for name, spans in rows:
-        runs = text_runs(
-            innermost(spans), lambda s: letters[kind(s.what)], first, (last - first) / width, width
-        )
+        pieces, column = innermost(spans), (last - first) / width
+        runs = text_runs(pieces, lambda s: letters[kind(s.what)], first, column, width)
         lines.append(f"{name:>{margin}} |{''.join((letter or '.') * n for letter, n in runs)}|")
-    shown = [
-        f"{letter} {name}" for name, letter in letters.items() if any(letter in x[margin:] for x in lines)
-    ]
+    drawn = "".join(line[margin:] for line in lines)
+    shown = [f"{letter} {name}" for name, letter in letters.items() if letter in drawn]
     lines.append(f"{'':{margin}}  0{duration(last - first):>{width - 1}}")
     return "\n".join([*lines, "  ".join([*shown, ". idle"])])
 
@@ -170,18 +157,16 @@ def gantt(trace: Trace, width: int = 80, start: float | None = None, stop: float
 def distinct_letters(names: list[str]) -> dict[str, str]:
     """A letter for each kind; where the kind has none of its own, the first of its name that is free."""
     letters = {name: LETTERS[name] for name in names if name in LETTERS}
-    for name in names:
-        if name not in letters:
-            spare = (c for c in name.upper() + "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789" if c.isalnum())
-            letters[name] = next((c for c in spare if c not in letters.values()), "#")
+    for name in (name for name in names if name not in LETTERS):
+        spare = (c for c in name.upper() + ascii_uppercase + digits if c.isalnum())
+        letters[name] = next((c for c in spare if c not in letters.values()), "#")
     return letters
 
 
 def duration(seconds: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
+    units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+    size, unit = next((one for one in units if seconds >= one[0]), (1e-9, "ns"))
+    return f"{seconds / size:.3g} {unit}"
 
 
 def amount(nbytes: float) -> str:
@@ -286,18 +271,18 @@ def panel_of(trace: Trace, title: str = "", start: float | None = None, stop: fl
     return Panel((title or summary(trace)) + thin, trace.size, first, last, bars)
 
 
-def figure_of_kinds(panels: Sequence[Panel], *, width: float = 11) -> Figure:
+def figure_of_kinds(panels: Sequence[Panel]) -> Figure:
     """The panels above one another; what kind of work a box is, its look says."""
     shown = kinds(span for panel in panels for *_, spans in panel.bars for span in spans)
     others = cycle(OTHER_FILLS)
     fills = {name: FILLS[name] if name in FILLS else next(others) for name in shown}
     legend = {WORDS.get(name, name): fill for name, fill in fills.items()}
-    return figure_of(panels, lambda span: fills[kind(span.what)], legend, row=0.62, width=width)
+    return figure_of(panels, lambda span: fills[kind(span.what)], legend, row=0.62)
 
 
 def draw(trace: Trace, file: Path, *, title: str = "", start: float | None = None, stop: float | None = None):
     """A PNG of the trace, or of a part of it, in its seconds: a row for each rank."""
-    save(figure_of_kinds([panel_of(trace, title, start, stop)]), file)
+    figures.save(figure_of_kinds([panel_of(trace, title, start, stop)]), file)
 
 
 def side_by_side(spans: list[Span]) -> list[list[Span]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import starmap
 from typing import Any, Concatenate
 
@@ -19,7 +19,8 @@ import numpy as np
 from minigrad.device import Array
 
 from .background import Background
-from .communicator import Arguments, Communicator, Result, Wrapper, check_peer
+from .collectives.send_recv import check_peer
+from .communicator import Arguments, Communicator, Result, Wrapper
 from .gpu import synchronize
 from .recoverable import Recoverable
 from .spans import Count, Ledger, Span, Trace, is_communication
@@ -166,10 +167,9 @@ class Traced(Wrapper):
         return result
 
     def compute(self, seconds: float) -> None:
-        if self.record.computing is not None:  # part of a span that has a name
-            return self.comm.compute(seconds)
-        with self.record.span("compute"):
-            return self.comm.compute(seconds)
+        is_part = self.record.computing is not None  # of a span that has a name
+        with nullcontext() if is_part else self.record.span("compute"):
+            self.comm.compute(seconds)
 
     # Helpers of the above
 
@@ -177,9 +177,7 @@ class Traced(Wrapper):
         check_peer(self, rank)
         return self.ranks[rank]
 
-    def start(
-        self, what: str, peer: int | None, tag: int | None, start: Callable[[], Any]
-    ) -> tuple[int, Any]:
+    def start(self, what: str, peer: int | None, tag: int | None, start: Callable) -> tuple[int, Any]:
         """Start a communication; returns its span's number, and a function that finishes it and its span."""
         i = self.record.begin(what, peer, tag)
         with self.record.span("post", peer, tag):

@@ -15,15 +15,15 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from minigrad.lookup import at_least_one
 
-from .link import Link
+from .collectives.link import Link
+from .communicator import Result
 from .mailboxes import World
-from .threads import ThreadComm, run_world
-
-Result = TypeVar("Result")
+from .thread_ranks import run_world
+from .threads import ThreadComm
 
 
 class Transfer(NamedTuple):
@@ -44,7 +44,7 @@ class VirtualCluster:
     ``links`` gives the (source, destination) pairs that differ from ``link``; ``slowness`` the ranks whose
     computing takes that many times as long (stragglers). A message or computation takes longer by a random
     share of at most ``jitter``, drawn from ``seed``; reducing a byte takes ``reduction`` seconds. ``nodes``
-    gives the number of each rank's machine, by default one of its own: the ranks of one machine share the
+    gives the number of each rank's machine, by default all different: the ranks of one machine share the
     port to the others, its network card.
     """
 
@@ -77,7 +77,7 @@ class VirtualCluster:
     ) -> list[Result]:
         """Run ``fn(comm)`` on every rank of ``world``, with communicators of a ``kind``."""
         try:
-            return run_world(world, fn, lambda rank: kind(world, rank, list(range(self.size))))
+            return run_world(world, fn, kind)
         finally:
             del self.clocks[self.size :]  # those of backgrounds, whose jobs are done
 

@@ -34,7 +34,7 @@ from ..process.launcher import (
 from ..process.stopped import Stopped
 from . import slurm, terminal
 from .restarts import Restarts
-from .supervise import GRACE, ending_of, supervise
+from .supervise import GRACE, Ending, ending_of
 
 if TYPE_CHECKING:
     from ..comm.mpi import MPIComm
@@ -60,10 +60,7 @@ def find_mpiexec() -> Path | None:
 
 
 def mpi_problem(by_srun: bool = False) -> str | None:
-    """Why ranks cannot be MPI processes, with the way out; None when they can.
-
-    With ``by_srun``, srun may start them in a Slurm job that has no mpiexec.
-    """
+    """Why ranks cannot be MPI processes, with the way out; None when they can, ``by_srun`` also in Slurm."""
     remedy = "pip install mpi4py mpich, or use --transport threads"
     if importlib.util.find_spec("mpi4py") is None:
         return f"mpi4py is not installed; {remedy}"
@@ -127,9 +124,7 @@ def run(
     restarts: Restarts | None = None,
     recover: bool = False,
 ) -> int:
-    """Run ``work(comm)`` on every rank; returns the exit status.
-
-    With ``survive`` or ``recover`` the other ranks go on when one is killed, see ``mpi_command``.
+    """Run ``work(comm)`` on every rank; returns the exit status. ``mpi_command`` says what the options do.
 
     With MPI and outside mpiexec this starts ``mpiexec -n ranks`` of this command, or srun in a Slurm job; its
     processes then call this function as ranks. With ``restarts`` it starts them again when one has died;
@@ -141,23 +136,22 @@ def run(
             "--restarts is for ranks that minigrad starts, and these were started by mpiexec or srun; leave "
             "mpiexec or srun out, or --restarts"
         )
-    if transport == "mpi" and not under_mpiexec():
-        if restarts is None:
-            line = printed_start_line(ranks, [*OWN_MODULE, *sys.argv[1:]], survive, recover)
-            return supervise(*line, saves=True)
-        return restarts.run(
-            lambda words: ending_of(
-                *printed_start_line(ranks, [*OWN_MODULE, *words], survive, recover), saves=True
-            )
-        )
-    if transport == "mpi":
+    if transport == "mpi" and under_mpiexec():
         run_here(work, ranks)
         return 0
-    if restarts is not None and SUPERVISED not in os.environ:
-        variables = {**os.environ, **own_modules(), **terminal.for_ranks(), SUPERVISED: "1"}
-        return restarts.run(
-            lambda words: ending_of([sys.executable, *OWN_MODULE, *words], variables, saves=True)
-        )
+
+    def start(words: list[str]) -> Ending:
+        if transport == "mpi":
+            line = printed_start_line(ranks, [*OWN_MODULE, *words], survive, recover)
+        else:
+            variables = {**os.environ, **own_modules(), **terminal.for_ranks(), SUPERVISED: "1"}
+            line = [sys.executable, *OWN_MODULE, *words], variables
+        return ending_of(*line, saves=True)
+
+    if restarts is not None and (transport == "mpi" or SUPERVISED not in os.environ):
+        return restarts.run(start)
+    if transport == "mpi":
+        return start(sys.argv[1:]).report()
     try:
         with blas_threads(ranks):
             run_ranks(ranks, work, rank_0_here=True)
@@ -297,9 +291,8 @@ def start_line(
 def mpi_command(ranks: int, command: list[str], survive: bool = False, recover: bool = False) -> list[str]:
     """The command line that runs ``command`` on ``ranks`` processes.
 
-    With ``survive``, the other ranks go on when one is killed; only MPICH's mpiexec can do that. With
-    ``recover``, communicators can be shrunk to them; only Open MPI can do that. Another one raises
-    RuntimeError.
+    With ``survive``, the other ranks go on when one is killed, as MPICH's mpiexec allows. With ``recover``,
+    communicators can be shrunk to them, as in Open MPI. Another mpiexec raises RuntimeError.
     """
     start = [str(find_mpiexec()), "-n", str(ranks)]
     if recover:
@@ -348,16 +341,14 @@ def run_script(
         return 0
     check_room(ranks, "mpi", oversubscribe)
     line = start_line if slurm.find_job() is None else printed_start_line
-    return supervise(*line(ranks, arguments, survive), grace=GRACE, saves=True)
+    return ending_of(*line(ranks, arguments, survive), grace=GRACE, saves=True).report()
 
 
 def mpiexec_vendor() -> str:
     """The vendor of the mpiexec beside this Python: "MPICH", "Open MPI" or "unknown"."""
     text = subprocess.run([str(find_mpiexec()), "--version"], capture_output=True, text=True).stdout
-    for vendor, sign in (("Open MPI", "Open MPI"), ("MPICH", "HYDRA"), ("MPICH", "MPICH")):
-        if sign in text:
-            return vendor
-    return "unknown"
+    vendors = {"Open MPI": "Open MPI", "HYDRA": "MPICH", "MPICH": "MPICH"}  # by a word in that text
+    return next((vendor for word, vendor in vendors.items() if word in text), "unknown")
 
 
 def environment(ranks: int, *, one_machine: bool = True) -> dict[str, str]:
@@ -380,15 +371,11 @@ def environment(ranks: int, *, one_machine: bool = True) -> dict[str, str]:
     inherited = dict(os.environ)
     if step_tasks():  # its own connection to srun must not reach the ranks that it starts
         inherited = {name: value for name, value in inherited.items() if not CONNECTION.match(name)}
-    in_slurm = slurm.LOCAL if "SLURM_JOB_ID" in inherited else {}
-    return {**defaults, **in_slurm, **inherited}
+    return {**defaults, **(slurm.LOCAL if "SLURM_JOB_ID" in inherited else {}), **inherited}
 
 
 def own_modules() -> dict[str, str]:
-    """The variable with which Python imports no module from the current folder, such as a user's random.py.
-
-    Empty where minigrad itself is imported from there.
-    """
+    """The variable with which Python imports no module from the current folder, unless minigrad is there."""
     installed = Path(__file__).resolve().parents[2]
     return {} if installed == Path.cwd() else {"PYTHONSAFEPATH": "1"}
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..comm import Communicator
 from ..comm.allgather_json import allgather_json
 from ..comm.collectives import barrier
-from ..comm.link import PROBE, SECONDS, Link, measure_pair
+from ..comm.collectives.link import PROBE, SECONDS, Link, measure_pair
 from .launch import load_mpi
 
 MOST_RANKS = 16  # of which all pairs are measured; of more ranks only the first of each machine
@@ -45,13 +45,11 @@ class Links(NamedTuple):
 
     @classmethod
     def read(cls, text: str) -> Links:
-        """From the JSON that ``as_json`` wrote."""
-        values = json.loads(text)
-        pairs = [Pair(*pair[:4], interfaces=tuple(pair[4])) for pair in values["pairs"]]
-        return cls(values["hosts"], values["nodes"], pairs)
+        """The links of the JSON that ``as_json`` wrote."""
+        hosts, nodes, pairs = json.loads(text).values()
+        return cls(hosts, nodes, [Pair(*pair[:4], interfaces=tuple(pair[4])) for pair in pairs])
 
     def as_json(self) -> str:
-        """A text for ``read``."""
         return json.dumps(self._asdict())
 
 

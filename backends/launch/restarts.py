@@ -45,5 +45,4 @@ class Restarts:
             raise Interrupted(signal.number, saved_in(None, self.folder)) from None
         if newest_step(self.folder) is not None:
             ending = ending._replace(saved=saved_in(None, self.folder))
-        ending.report()
-        return ending.status
+        return ending.report()

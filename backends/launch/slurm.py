@@ -12,13 +12,8 @@ from ..process.cores import counts
 from ..process.launcher import mpi_library, step_tasks
 
 # The plugin that srun needs, by a word in the MPI library's version text; the first match counts.
-PLUGINS = {
-    "Open MPI": "pmix",
-    "CRAY MPICH": "cray_shasta",
-    "MPICH": "pmi2",
-    "MVAPICH": "pmi2",
-    "Intel": "pmi2",
-}
+PLUGINS = {"Open MPI": "pmix", "CRAY MPICH": "cray_shasta"}
+PLUGINS |= dict.fromkeys(("MPICH", "MVAPICH", "Intel"), "pmi2")
 TIMEOUT = 20  # seconds that Slurm's controller may take to answer
 # Start ranks on this machine without a step of srun, which would wait for the CPUs that this step holds.
 LOCAL = {"HYDRA_LAUNCHER": "fork", "PRTE_MCA_plm": "^slurm", "PRTE_MCA_ras": "^slurm"}

@@ -1,4 +1,4 @@
-"""Runs a command that starts processes of its own, and leaves none of them behind."""
+"""Runs a command that starts processes, and leaves none of them behind."""
 
 from __future__ import annotations
 
@@ -58,19 +58,17 @@ class Ending(NamedTuple):
     crashed: bool
     progress_end: str
 
-    def report(self) -> None:
-        """Print the reason, if there is one, and what is saved."""
+    def report(self) -> int:
+        """Print the reason, if there is one, and what is saved; returns the status."""
         if self.reason:
             words = f"{self.progress_end}minigrad: {self.reason}; {self.saved}"
             print(words, file=sys.stderr, flush=True)
+        return self.status
 
 
 @dataclass
 class Job:
-    """A command under supervision.
-
-    Its processes carry ``folder`` in MARK, and its ranks note their end in that folder.
-    """
+    """A command whose processes carry ``folder`` in MARK, and whose ranks note their end in that folder."""
 
     program: str
     folder: Path
@@ -159,10 +157,9 @@ class Job:
 
     def saved(self) -> str:
         """The results that the job has saved, in words."""
-        log = self.text_of(METRICS)
+        log, folder = self.text_of(METRICS), self.text_of(f"{rank.SAVES}.0")
         if not log and self.is_elsewhere():
             return "nothing was kept, unless a rank on another machine says so"
-        folder = self.text_of(f"{rank.SAVES}.0")
         return saved_in(Path(log) if log else None, Path(folder) if folder else None)
 
     def killed(self, number: int) -> Interrupted:
@@ -186,14 +183,10 @@ class Job:
             else:
                 place = "" if stopped else place_of_main_thread(text, rank.__file__)
                 states.append(RankState(number, f"rank {number}", place=place, over=over and not stopped))
-        report = HangReport(states, "\n".join(stacks))
-        print(
-            f"{self.progress_end}minigrad: a wait for another rank took longer than MINIGRAD_TIMEOUT:\n"
-            f"{report.text()}; {WAY_OUT}",
-            file=sys.stderr,
-            flush=True,
-        )
-        log = self.text_of(METRICS)
+        report, log = HangReport(states, "\n".join(stacks)), self.text_of(METRICS)
+        what = "a wait for another rank took longer than MINIGRAD_TIMEOUT"
+        text = f"{self.progress_end}minigrad: {what}:\n{report.text()}; {WAY_OUT}"
+        print(text, file=sys.stderr, flush=True)
         write_stacks(report.stacks, Path(log).parent if log else None)
 
     def waits_of(self, number: int) -> list[RankState]:
@@ -240,9 +233,7 @@ class Job:
 
 def supervise(command: list[str], variables: dict[str, str], **settings: Any) -> int:
     """Run ``command`` with the settings of ``ending_of``, and report its end; returns the exit status."""
-    ending = ending_of(command, variables, **settings)
-    ending.report()
-    return ending.status
+    return ending_of(command, variables, **settings).report()
 
 
 def ending_of(
@@ -290,10 +281,9 @@ def ending_of(
 
 @contextmanager
 def supervised(command: list[str], variables: dict[str, str], folder: str, **settings: Any) -> Iterator[Job]:
-    """Start ``command`` with these settings of Popen; at the end, kill the processes of its job.
+    """Start ``command`` with these settings of Popen; at the end, kill its processes and free their memory.
 
-    Their shared memory is freed, too. ``folder`` is the job's own: it marks the processes, and is removed if
-    this process is killed.
+    ``folder`` marks the job's processes, and is removed if this process is killed.
     """
     start, outer = time.time(), os.environ.get(MARK)
     variables = {**variables, MARK: f"{outer}:{folder}" if outer else folder}
@@ -372,16 +362,12 @@ def kill_job(process: subprocess.Popen, mark: str) -> None:
 
 
 def proxies_of(pid: int) -> list[int]:
-    """The running proxies that MPICH's mpiexec started; none where there is no /proc.
-
-    Open MPI's mpiexec starts the ranks itself.
-    """
+    """The running proxies that MPICH's mpiexec started; none where there is no /proc, or with Open MPI."""
     running = []
     with suppress(OSError):
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split():
-            name, _, rest = (
-                Path(f"/proc/{child}/stat").read_text(encoding="utf-8").partition("(")[2].rpartition(")")
-            )
+            state = Path(f"/proc/{child}/stat").read_text(encoding="utf-8")
+            name, _, rest = state.partition("(")[2].rpartition(")")
             if rest.split()[0] != "Z" and "hydra" in name:
                 running.append(int(child))
     return running

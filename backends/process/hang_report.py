@@ -24,7 +24,7 @@ FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')  # a line of faulthandler
 def frames_of_threads() -> dict[int, FrameType]:
     """The frame of each thread by its number, as ``sys._current_frames()`` gives them.
 
-    In Python 3.11 that call waits for itself for ever where garbage is collected in it (CPython's issue
+    In Python 3.11 that call deadlocks where garbage is collected in it (CPython's issue
     106883), so nothing is collected meanwhile.
     """
     collects = gc.isenabled()

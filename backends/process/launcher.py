@@ -138,11 +138,9 @@ def check_library(here: Launcher, mpiexec: str) -> None:
     if mpiexec != ("MPICH" if here.pmix else "Open MPI"):
         return
     library = mpi_library()
-    if here.pmix:
-        apart = "MPICH" in library and "pmix" not in library  # of how it was configured
-    else:
-        apart = re.search(r"Open MPI v([5-9]|\d\d)", library) is not None
-    if apart:
+    without_pmix = "MPICH" in library and "pmix" not in library  # MPICH says how it was configured
+    without_pmi = re.search(r"Open MPI v([5-9]|\d\d)", library)
+    if without_pmix if here.pmix else without_pmi:
         raise WorldError(
             f"{' and '.join(here.variables)} are of another MPI's launcher than this Python's, which is "
             f"{mpiexec}'s; {here.way_out()}"

@@ -90,11 +90,8 @@ def leave(number_of_signal: int) -> NoReturn:
 
 def one_that_left(ranks: Iterable[int]) -> int | None:
     """One of ``ranks`` whose program ended more than a second ago, while this rank's runs; else None."""
-    folder = job_folder()
-    if not folder:
-        return None
-    left = os.path.join(folder, "left.")
-    if os.path.exists(f"{left}{number()}"):
+    left = os.path.join(job_folder(), "left.")
+    if not job_folder() or os.path.exists(f"{left}{number()}"):
         return None
     for one in ranks:
         with suppress(OSError):
@@ -113,7 +110,7 @@ def write_stacks_on_signal() -> None:
 
 
 def note_wait(name: str, wait: str, peers: Iterable[int], since: float) -> bool:
-    """Note for the launcher what ``name``, which is this rank or its background, waited for when it gave up.
+    """Note for the launcher what ``name``, this rank or its background, waited for when it gave up.
 
     ``since`` is in seconds of the machine's clock. Returns whether there is a launcher that reports it.
     """

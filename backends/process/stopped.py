@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from . import rank
-from .launcher import RANKS, launcher, step_tasks
+from .launcher import RANKS, size_under_mpiexec, step_tasks
 from .signals import Interrupted
 
 STOPPED = "stopped"  # the note in the job's folder: which signal, what is saved, and in which folder
@@ -44,10 +44,9 @@ class Stopped(Interrupted):
 
 def resume_command(folder: Path | str) -> str:
     """This process's command line, going on from ``folder``; with mpiexec where the user wrote it."""
-    here = launcher()
-    start = []
-    if here is not None and here.size is not None and RANKS not in os.environ:
-        start = ["srun" if step_tasks() else "mpiexec", "-n", str(here.size)]
+    start, size = [], size_under_mpiexec()
+    if size is not None and RANKS not in os.environ:
+        start = ["srun" if step_tasks() else "mpiexec", "-n", str(size)]
     return shlex.join([*start, "minigrad", *resuming(sys.argv[1:], folder)])
 
 

@@ -35,7 +35,7 @@ from backends.comm import run_ranks
 from backends.comm.collectives import rabenseifner_allreduce, ring_allreduce
 from backends.comm.collectives.automatic import ALGORITHMS
 from backends.comm.collectives.costs import Machine, fastest_allreduce
-from backends.comm.recoverable_threads import run_mortal_ranks
+from backends.comm.thread_ranks import run_mortal_ranks
 from backends.comm.trace import Traced
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import DataParallel, Sharded

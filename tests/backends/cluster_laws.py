@@ -1,4 +1,4 @@
-"""Laws of backends/comm/link.py, backends/comm/collectives/costs.py, automatic.py,
+"""Laws of backends/comm/collectives/link.py, backends/comm/collectives/costs.py, automatic.py,
 backends/launch/ping_pong.py, backends/process/cores.py, backends/cli/link_report.py and
 backends/data_parallel/bucket_size.py: threads for each machine's ranks, choices by measured
 links, reports of links.
@@ -18,7 +18,7 @@ from backends.cli.link_report import SLOW, worst_first
 from backends.comm import collectives
 from backends.comm.collectives.automatic import AutomaticAllreduce
 from backends.comm.collectives.costs import ROUNDS, Machine, allreduce_seconds, fastest_allreduce
-from backends.comm.link import Link, measure_pair, measure_ring
+from backends.comm.collectives.link import Link, measure_pair, measure_ring
 from backends.comm.virtual import VirtualCluster
 from backends.data_parallel.bucket_size import best_bucket_bytes, step_seconds
 from backends.data_parallel.bucketed import Bucketed

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.comm import run_ranks
-from backends.comm.threads import Deadlock
+from backends.comm.mailboxes import Deadlock
 from backends.consistency import synchronize_batch_norms
 from backends.data_parallel import DataParallel
 from backends.data_parallel.step_summary import StepSummary

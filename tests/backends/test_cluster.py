@@ -1,4 +1,4 @@
-"""Laws of backends/comm/link.py, backends/comm/collectives/automatic.py, costs.py,
+"""Laws of backends/comm/collectives/link.py, backends/comm/collectives/automatic.py, costs.py,
 backends/data_parallel/allreduce_choice.py and backends/launch/ping_pong.py: choices by measured links, and
 threads by the ranks of each machine, on drawn clusters.
 """
@@ -12,7 +12,7 @@ from backends.comm import run_ranks
 from backends.comm.collectives import ALLREDUCES, AutomaticAllreduce, find_allreduce
 from backends.comm.collectives.automatic import ALGORITHMS
 from backends.comm.collectives.costs import ROUNDS, Machine
-from backends.comm.link import Link, read_link
+from backends.comm.collectives.link import Link, read_link
 from backends.comm.virtual import VirtualCluster
 from backends.data_parallel import Bucketed, LocalSGD
 from backends.launch.ping_pong import Links, Pair, measure_links, used_interface

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from backends.cli.batch_script import BatchScript
 from backends.comm.collectives.costs import Machine
-from backends.comm.link import Link
+from backends.comm.collectives.link import Link
 from backends.launch.ping_pong import Links, Pair
 from tests.backends import cluster_laws
 from tests.backends.cli import batch_script_laws
@@ -91,7 +91,7 @@ def scripts_requeue_what_can_go_on() -> None:
 LAUNCH, CORES = "backends.launch.launch", "backends.process.cores"
 SCRIPT, REPORT = "backends.cli.batch_script", "backends.cli.link_report"
 COSTS, AUTOMATIC = "backends.comm.collectives.costs", "backends.comm.collectives.automatic"
-LINK, BUCKETS = "backends.comm.link", "backends.data_parallel.bucket_size"
+LINK, BUCKETS = "backends.comm.collectives.link", "backends.data_parallel.bucket_size"
 
 BUGS = [
     Bug("all ranks share one host's cores", "ranks_here", "return tasks[int(node)] if",

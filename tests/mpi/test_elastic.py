@@ -1,4 +1,4 @@
-"""Laws of backends/comm/mpi_recoverable.py and backends/process/rank_wrapper.py: where ranks of Open MPI
+"""Laws of backends/comm/mpi.py and backends/process/rank_wrapper.py: where ranks of Open MPI
 are killed while they train, the others train on like a serial machine.
 """
 

@@ -1,5 +1,5 @@
-"""Laws of backends/comm/mpi.py and allgather_json.py: MPI processes keep the same promises as thread
-ranks; few jobs, each with many checks.
+"""Laws of backends/comm/mpi.py, mpi_receive.py and allgather_json.py: MPI processes keep the same promises as
+thread ranks; few jobs, each with many checks.
 """
 
 import pytest

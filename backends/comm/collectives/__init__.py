@@ -9,6 +9,7 @@ Lecture section: synchronous data parallelism. Lesson: 05_messages.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,17 +17,19 @@ from minigrad.declaration import Flag
 from minigrad.device import Array
 from minigrad.lookup import choices, lookup
 
-from ..communicator import Communicator
-from ..link import read_link
 from .automatic import AutomaticAllreduce
 from .doubling import doubling_allgather, doubling_allreduce
 from .halving import rabenseifner_allreduce
 from .hierarchical import hierarchical_allreduce
+from .link import read_link
 from .naive import gather, gather_broadcast_allreduce, naive_allreduce, naive_broadcast, scatter
 from .pairwise import alltoall, barrier
 from .ring import allgather, reduce_scatter, ring_allreduce, scatter_allgather_broadcast
 from .send_recv import Operator
 from .tree import broadcast, reduce, reduce_broadcast_allreduce, tree_gather, tree_scatter
+
+if TYPE_CHECKING:
+    from ..communicator import Communicator
 
 __all__ = [
     "ALLREDUCE",
@@ -59,7 +62,7 @@ __all__ = [
     "tree_scatter",
 ]
 
-Allreduce = Callable[[Communicator, Array], Array]
+Allreduce = Callable[["Communicator", Array], Array]
 """Sums an array over all ranks of a communicator and returns the sum on every rank."""
 
 
@@ -105,7 +108,7 @@ def allreduce_names() -> list[str]:
 def find_allreduce(name: str) -> Allreduce:
     """The all-reduce called ``name``: ours, or one that another package declares in the group ``GROUP``.
 
-    "auto" is an ``AutomaticAllreduce`` of its own; "auto:20e-6,1.25e9" gives it the latency (seconds) and the
+    "auto" is a new ``AutomaticAllreduce``; "auto:20e-6,1.25e9" gives it the latency (seconds) and the
     bandwidth (bytes per second) of the links. Raises ValueError, naming the choices, for an unknown name.
     """
     first, colon, link = name.partition(":")

@@ -8,21 +8,23 @@ Lecture section: what a cluster would do. Lesson: 15_scale.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from minigrad.device import Array
 
-from ..communicator import Communicator
-from ..link import Link, greatest, measure_ring
 from .costs import ROUNDS, Machine, allreduce_seconds, fastest_allreduce
 from .doubling import doubling_allreduce
 from .halving import rabenseifner_allreduce
-from .hierarchical import Subgroup, hierarchical_allreduce
+from .hierarchical import hierarchical_allreduce
+from .link import Link, greatest, measure_ring
 from .ring import ring_allreduce
 from .send_recv import Operator
 from .tree import reduce_broadcast_allreduce
+
+if TYPE_CHECKING:
+    from ..communicator import Communicator
 
 ALGORITHMS: Mapping[str, Callable[[Communicator, Array, Operator], Array]] = {
     "halving": rabenseifner_allreduce,
@@ -108,7 +110,7 @@ def measure_links(comm: Communicator) -> tuple[Link, Link]:
 
 def slowest(comm: Communicator, ranks: Sequence[int]) -> Link | None:
     """The slowest link of the rings that the ranks in ``ranks`` form, of any rank; None without a ring."""
-    link = measure_ring(Subgroup(comm, list(ranks))) if comm.rank in ranks else None
+    link = measure_ring(comm.subgroup(ranks)) if comm.rank in ranks else None
     latency = greatest(comm, 0.0 if link is None else link.latency)
     seconds_of_byte = greatest(comm, 0.0 if link is None else 1 / link.bandwidth)
     return Link(latency, 1 / seconds_of_byte) if seconds_of_byte else None

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import NamedTuple
 
 from minigrad.lookup import check_choice
 
-from ..link import Link
+from .link import Link
 
 
 class Message(NamedTuple):
@@ -70,17 +71,17 @@ def fastest_allreduce(nbytes: float, machine: Machine, itemsize: int = 0) -> str
     return min(ROUNDS, key=lambda name: allreduce_seconds(name, nbytes, machine, itemsize))
 
 
-def tree(nbytes: float, nodes: Sequence[int], ranks: Sequence[int] | None = None) -> Iterator[Round]:
+def tree(nbytes: float, nodes: Sequence[int]) -> Iterator[Round]:
     """Up one binomial tree and down another."""
-    ranks = range(len(nodes)) if ranks is None else ranks
-    yield from ((2 * times, messages) for times, messages in up(nbytes, ranks))
+    return ((2, messages) for messages in up(nbytes, range(len(nodes))))
 
 
-def up(nbytes: float, ranks: Sequence[int]) -> Iterator[Round]:
+def up(nbytes: float, ranks: Sequence[int]) -> Iterator[list[Message]]:
+    """The messages of each round to the first of the ranks."""
     distance = 1
     while distance < len(ranks):
         children = range(distance, len(ranks), 2 * distance)
-        yield 1, [Message(ranks[child], ranks[child - distance], nbytes) for child in children]
+        yield [Message(ranks[child], ranks[child - distance], nbytes) for child in children]
         distance *= 2
 
 
@@ -116,10 +117,8 @@ def hierarchical(nbytes: float, nodes: Sequence[int]) -> Iterator[Round]:
     groups: dict[int, list[int]] = {}
     for rank, node in enumerate(nodes):
         groups.setdefault(node, []).append(rank)
-    deepest = max(groups.values(), key=len)
-    for level, (_, messages) in enumerate(up(nbytes, deepest)):
-        others = [list(up(nbytes, group))[level:] for group in groups.values() if group is not deepest]
-        yield 2, [*messages, *(message for rest in others if rest for message in rest[0][1])]
+    for rounds in zip_longest(*(up(nbytes, group) for group in groups.values()), fillvalue=()):
+        yield 2, [message for messages in rounds for message in messages]
     yield from ring(nbytes, nodes, [group[0] for group in groups.values()])
 
 

@@ -11,14 +11,18 @@ allreduce_intra_reduce_scatter_allgather. Lecture section: synchronous data para
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from minigrad.device import Array, array_module
 
-from ..communicator import Communicator
 from .blocks import whole
 from .doubling import Fold
 from .send_recv import Operator, Tag, combine, copy_of, send_recv
+
+if TYPE_CHECKING:
+    from ..communicator import Communicator
 
 
 def rabenseifner_allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -> Array:

@@ -7,17 +7,20 @@ Lecture section: synchronous data parallelism. Lesson: 05_messages.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minigrad.device import Array
 
-from ..communicator import Communicator, Wrapper
 from .ring import ring_allreduce
 from .send_recv import Operator
 from .tree import broadcast, reduce
 
-Allreduce = Callable[[Communicator, Array, Operator], Array]
+if TYPE_CHECKING:
+    from ..communicator import Communicator
+
+Allreduce = Callable[["Communicator", Array, Operator], Array]
 
 
 def hierarchical_allreduce(
@@ -40,31 +43,9 @@ def hierarchical_allreduce(
             f"{len(nodes)} nodes were passed for {comm.size} ranks; pass the number of each rank's node"
         )
     ranks = range(comm.size)
-    inside = Subgroup(comm, [rank for rank in ranks if nodes[rank] == nodes[comm.rank]])
+    inside = comm.subgroup([rank for rank in ranks if nodes[rank] == nodes[comm.rank]])
     total = reduce(inside, x, operator)
     if total is not None:
         leaders = [rank for rank in ranks if nodes[rank] not in nodes[:rank]]
-        total = between(Subgroup(comm, leaders), total, operator)
+        total = between(comm.subgroup(leaders), total, operator)
     return broadcast(inside, x if total is None else total)
-
-
-class Subgroup(Wrapper):
-    """Some ``ranks`` of ``comm``, numbered anew, that send its messages: to make one needs no message."""
-
-    def __init__(self, comm: Communicator, ranks: list[int]):
-        super().__init__(comm)
-        self.ranks, self.members = ranks, [comm.members[rank] for rank in ranks]
-        self.rank, self.size = ranks.index(comm.rank), len(ranks)
-        self.has_own_allreduce, self.own_collectives = False, {}
-
-    def send(self, x: Array, to: int, tag: int = 0) -> None:
-        self.comm.send(x, self.ranks[to], tag)
-
-    def start_send(self, x: Array, to: int, tag: int = 0) -> Callable[[], None]:
-        return self.comm.start_send(x, self.ranks[to], tag)
-
-    def recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Array:
-        return self.comm.recv(self.ranks[source], tag, expect)
-
-    def start_recv(self, source: int, tag: int = 0, expect: Array | None = None) -> Callable[[], Array]:
-        return self.comm.start_recv(self.ranks[source], tag, expect)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce as fold
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minigrad.device import Array
 
-from ..communicator import Communicator, check_expected, check_peer
 from .blocks import check_parts
-from .send_recv import Operator, Tag, combine, copy_of
+from .send_recv import Operator, Tag, check_peer, combine, copy_of
+
+if TYPE_CHECKING:
+    from ..communicator import Communicator
 
 
 def naive_allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -> Array:
@@ -77,8 +80,10 @@ def gather_broadcast_allreduce(comm: Communicator, x: Array, operator: Operator 
     the bottleneck, 2 (p - 1)(alpha + n beta). The bits are those of the serial sum. A parameter
     server on rank 0 moves the same.
     """
-    parts = [check_expected(part, x, source, 0, Tag.GATHER) for source, part in enumerate(gather(comm, x))]
     if comm.size == 1:
         return copy_of(x)
-    total = fold(lambda a, b: combine(comm, operator, a, b), parts) if parts else x
-    return naive_broadcast(comm, total)
+    if comm.rank != 0:
+        comm.send(x, 0, Tag.GATHER)
+        return naive_broadcast(comm, x)
+    parts = [x, *(comm.recv(source, Tag.GATHER, expect=x) for source in range(1, comm.size))]
+    return naive_broadcast(comm, fold(lambda a, b: combine(comm, operator, a, b), parts))

@@ -11,16 +11,19 @@ data parallelism. Lesson: 05_messages.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minigrad.data import shares
 from minigrad.device import Array
 
-from ..communicator import Communicator
 from .blocks import check_parts, chunks, whole
 from .send_recv import Operator, Tag, combine, copy_of, send_recv
 from .tree import tree_scatter
+
+if TYPE_CHECKING:
+    from ..communicator import Communicator
 
 
 def ring_allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -> Array:

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from minigrad.device import Array, array_module
 
-from ..communicator import Communicator
+if TYPE_CHECKING:
+    from ..communicator import Communicator
+
 
 Operator = Callable[[Array, Array], Array]
 """Combines two arrays of one shape and dtype into a third such and changes neither; associative."""
@@ -59,3 +62,9 @@ def combine(comm: Communicator, operator: Operator, first: Array, second: Array)
 def copy_of(x: Array) -> Array:
     """A copy of ``x`` in its own memory order."""
     return array_module(x).array(x)
+
+
+def check_peer(comm: Communicator, peer: int) -> None:
+    """Raise ValueError unless ``peer`` is one of the communicator's ranks."""
+    if not 0 <= peer < comm.size:
+        raise ValueError(f"rank {peer} does not exist; this communicator has ranks 0 to {comm.size - 1}")

@@ -14,7 +14,8 @@ from hypothesis import given as for_all
 from hypothesis.errors import Flaky
 from hypothesis.internal.conjecture import providers
 
-from backends.comm.threads import Deadlock, RankFailed, run_ranks
+from backends.comm import run_ranks
+from backends.comm.mailboxes import Deadlock, RankFailed
 
 from .assignment import Task, Wrong
 from .submission import Submission, on_rank

@@ -68,7 +68,7 @@ def test_absurd_sizes_are_refused_before_anything_is_computed(
         (Schedule, "of"),
         (parallel, "run_ranks"),
         (launch, "run_ranks"),
-        (launch, "supervise"),
+        (launch, "ending_of"),
     ):
         monkeypatch.setattr(owner, name, computed)
     oversubscribe = ["--oversubscribe"] if "--pipe" in flags else []
@@ -112,7 +112,7 @@ def test_a_zero_is_not_taken_for_nothing(minigrad):
 
 
 def test_what_every_rank_would_refuse_is_refused_before_a_rank_is_started(minigrad, monkeypatch):
-    monkeypatch.setattr(launch, "supervise", lambda *_: pytest.fail("ranks were started"))
+    monkeypatch.setattr(launch, "ending_of", lambda *_, **__: pytest.fail("ranks were started"))
     for command in ("train", "prove"):
         grid = [command, "--data", "2", "--transport", "mpi"]
         one_line(minigrad(*grid, "--pipe", "2", "--schedule", "pipedream"), "leave --data and --strategy out")

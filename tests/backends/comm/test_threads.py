@@ -1,5 +1,5 @@
-"""Laws of backends/comm/threads.py and mailboxes.py: messages arrive whole, in order, and as copies;
-nothing is lost, nothing hangs.
+"""Laws of backends/comm/threads.py, thread_ranks.py and mailboxes.py: messages arrive whole, in
+order, and as copies; nothing is lost, nothing hangs.
 """
 
 import threading

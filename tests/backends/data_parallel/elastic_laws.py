@@ -17,8 +17,8 @@ import numpy as np
 
 from backends.comm import run_ranks
 from backends.comm.collectives import automatic
-from backends.comm.link import Link
-from backends.comm.recoverable_threads import run_mortal_ranks
+from backends.comm.collectives.link import Link
+from backends.comm.thread_ranks import run_mortal_ranks
 from backends.data_parallel import DataParallel
 from minigrad import nn, ops
 from minigrad.data import Batch, minibatches

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from backends.comm.threads import Deadlock
+from backends.comm.mailboxes import Deadlock
 from backends.data_parallel.bucketed import Bucketed
 from backends.pipeline.pipeline import Pipeline
 from minigrad.serial import Serial

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.comm import run_ranks
-from backends.comm.threads import Deadlock
+from backends.comm.mailboxes import Deadlock
 from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import parameter_server
 from backends.grid import Grid

@@ -4,7 +4,7 @@ bug, though with each of them accuracy rises.
 
 import pytest
 
-from backends.comm.threads import Deadlock
+from backends.comm.mailboxes import Deadlock
 from backends.data_parallel.zero.gathered_weights import GatheredWeights
 from backends.data_parallel.zero.sharded import Sharded
 from tests.backends.data_parallel.zero.sharded_laws import law

@@ -9,11 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from statistics import median
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .communicator import Communicator
+from .ring import allgather
+
+if TYPE_CHECKING:
+    from ..communicator import Communicator
+
 
 SMALL, PROBE, LARGE = 8, 1 << 16, 1 << 22  # bytes of messages: for the latency, and of the bandwidth's
 SECONDS = 0.02  # that a measurement may take; on a slow link as many as a message of PROBE bytes needs
@@ -88,7 +92,7 @@ def one_way(comm: Communicator, one: int, other: int, nbytes: int, repeats: int)
     return median(times)
 
 
-def measure_ring(comm: Communicator, seconds: float = SECONDS) -> Link | None:
+def measure_ring(comm: Communicator) -> Link | None:
     """The slowest link of a ring of all ranks, which all send at once; None for one rank.
 
     All ranks call together, and get the same numbers.
@@ -107,13 +111,11 @@ def measure_ring(comm: Communicator, seconds: float = SECONDS) -> Link | None:
             times.append(comm.time() - start)
         return median(times)
 
-    return measure(exchange, lambda value: greatest(comm, value), seconds)
+    return measure(exchange, lambda value: greatest(comm, value), SECONDS)
 
 
 def greatest(comm: Communicator, value: float) -> float:
     """The greatest of the ranks' values, on every rank."""
-    from .collectives.ring import allgather  # here, because the collectives import this file
-
     return max(float(x[0]) for x in allgather(comm, np.array([value])))
 
 
