@@ -147,34 +147,6 @@ def test_no_files_import_one_another(package):
     assert circles(ROOT / package) == []
 
 
-# Folders: of two folders in a package, as of a folder and one in it, only one imports the other.
-
-TWO_WAY = {("comm", "comm/collectives")}  # a communicator's default collectives stand on its messages
-
-
-def two_way_folders(package):
-    """The pairs of folders of which each imports a file of the other; ``__init__`` only lists names."""
-    arrows = set()
-    for file in package.rglob("[!_]*.py"):
-        for other in reading.imported(file, package.parent):
-            if package in other.parents and other.name != "__init__.py":
-                arrows.add(tuple(path.parent.relative_to(package).as_posix() for path in (file, other)))
-    return {(a, b) for a, b in arrows if a < b and (b, a) in arrows and a != "."}
-
-
-def test_no_folders_of_the_backends_import_one_another_but_those_listed():
-    assert two_way_folders(ROOT / "backends") == TWO_WAY
-
-
-@pytest.mark.parametrize(("imported", "found"), [("from ..a import A", {("f", "f/g")}), ("import os", set())])
-def test_the_check_of_folders_sees_a_planted_pair(tmp_path, imported, found):
-    inner = tmp_path / "backends" / "f" / "g"
-    inner.mkdir(parents=True)
-    (inner.parent / "a.py").write_text("from .g.b import B", encoding="utf-8")
-    (inner / "b.py").write_text(imported, encoding="utf-8")
-    assert two_way_folders(tmp_path / "backends") == found
-
-
 @pytest.mark.parametrize(
     ("imports_b", "is_circle"),
     [
