@@ -152,8 +152,8 @@ def sums_on_gpu(x: Any, axes: tuple[int, ...]) -> Any:
     sums = matrix[:covered].reshape(parts, rows // parts, x.size // rows).sum(axis=1).sum(axis=0)
     if covered < rows:
         sums += matrix[covered:].sum(axis=0)
-    kept = order[len(axes) :]
-    return sums.reshape(y.shape[len(axes) :]).transpose([kept.index(axis) for axis in rest])
+    memory_order = order[len(axes) :]
+    return sums.reshape(y.shape[len(axes) :]).transpose([memory_order.index(axis) for axis in rest])
 
 
 def sums_over(x: np.ndarray, reduced: list[bool]) -> np.ndarray:

@@ -93,6 +93,49 @@ def crossover(cpu, there, with_copies, wins, wins_with_copies, source):
     return figure
 
 
+def tile(outputs, terms, filters, sizes):
+    """Windows times kernel is outputs; what one block loads at a time, and what it computes."""
+    (high, wide, deep), gap = sizes, 24
+    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
+    matrices = (  # left, top, width, height, name; and what a block has of it
+        (0, 0, terms, outputs, f"windows\n{outputs} x {terms}", (deep * 2, high, deep, high)),
+        (
+            terms + gap,
+            -terms - gap,
+            filters,
+            terms,
+            f"kernel\n{terms} x {filters}",
+            (0, deep * 2, wide, deep),
+        ),
+        (terms + gap, 0, filters, outputs, f"outputs\n{outputs} x {filters}", (0, high, wide, high)),
+    )
+    for (left, top, width, height, name, (x, y, across, down)), color in zip(
+        matrices, (BLUE, BLUE, GREEN), strict=True
+    ):
+        axes.add_patch(plt.Rectangle((left, top), width, height, fill=False, edgecolor=GREY))
+        axes.add_patch(plt.Rectangle((left + x, top + y), across, down, color=color, alpha=0.6))
+        axes.text(
+            left + width + 4 if left else -4,
+            top + height / 2,
+            name,
+            ha="left" if left else "right",
+            color=INK,
+        )
+    for x, y, words in (
+        (deep * 2.5, high * 1.5, f"{high} x {deep}\nloaded"),
+        (terms + gap + wide / 2, high * 1.5, f"{high} x {wide}\nsums"),
+    ):
+        axes.text(x, y, words, ha="center", va="center", fontsize=9, color=INK)
+    axes.set(
+        xlim=(-60, terms + gap + filters + 60),
+        ylim=(outputs + 8, -terms - gap - 8),
+        title="One block of threads",
+    )
+    axes.set_aspect("equal")
+    axes.axis("off")
+    return figure
+
+
 def scrambled(sent, as_memory, as_array):
     """The same digit: sent, and as it arrives."""
     figure, panels = plt.subplots(1, 3, figsize=(10, 3.1), layout="constrained")

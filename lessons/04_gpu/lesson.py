@@ -25,6 +25,8 @@ from minigrad import Tape, Tensor, loops, mnist, ops, optim
 from minigrad.device import array_module, cuda_problem, to_device, to_host
 from minigrad.figures import save
 from minigrad.models import NETS
+from minigrad.ops.conv import direct
+from minigrad.ops.geometry import Geometry
 from minigrad.ops.selection import sum_by_row
 from minigrad.serial import Serial
 
@@ -301,6 +303,83 @@ if not NO_GPU:
 # %% [markdown]
 # Read: NVIDIA, "CUDA C++ programming guide", the section on CUDA graphs.
 #
+# ### A convolution without windows in memory
+# On the CPU a convolution is a matrix product whose rows are windows: for 3 x 3 kernels nine times as many
+# numbers as the images have, written to memory to be read once. On a GPU that is most of the time. But the
+# product never needs all windows at once. A *block* of threads computes a tile of the outputs, BM outputs by
+# BN filters, and takes BK terms of the long sums at a time. Its kernel (`implicit.cu`, called by
+# `implicit.py` of `minigrad/ops/fast`) is this loop; `direct` (`minigrad/ops/conv.py`) is the oracle.
+
+# %%
+images, weights = normal(2, 12, 12, 8), normal(32, 8, 3, 3)  # channels are last in memory
+geometry, (BM, BN, BK) = Geometry((3, 3), (1, 1), (1, 1), (1, 1)), (64, 32, 16)
+exact, _ = direct(images, weights, geometry)
+padded, terms = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0))), weights[0].size
+matrix = weights.transpose(2, 3, 1, 0).reshape(terms, 32)  # (tap, channel) x filter
+
+
+def window(output, first):
+    """Terms ``first`` to ``first + BK - 1`` that an output pixel sees; beyond the last there is 0."""
+    n, pixel = divmod(output, 144)
+    row, column = divmod(pixel, 12)
+    seen = padded[n, row : row + 3, column : column + 3].reshape(terms)[first : first + BK]
+    return np.pad(seen, (0, BK - len(seen)))
+
+
+def block(first_output):
+    """What one block computes; the two arrays inside the loop are its shared memory."""
+    total = np.zeros((BM, BN), np.float32)  # in registers, some sums for each thread
+    for k in range(0, terms, BK):
+        windows = np.stack([window(first_output + m, k) for m in range(BM)])  # loaded by all threads together
+        kernel = np.pad(matrix[k : k + BK], ((0, max(k + BK - terms, 0)), (0, 0)))
+        # here all threads wait for one another: the numbers that one loaded are multiplied by others
+        total += windows @ kernel
+        # and here, before the next terms overwrite these
+    return total
+
+
+outputs = np.concatenate([block(m) for m in range(0, 2 * 144 - BM + 1, BM)])
+off = np.abs(outputs - exact.reshape(-1, 32)[: len(outputs)]).max()
+shared_numbers = BK * (BM + BN)
+print(
+    f"   {len(outputs) // BM} blocks of {BM} x {BN} sums hold {shared_numbers} numbers each at a time;",
+    end=" ",
+)
+print(f"all windows are {288 * terms}; off by {off:.0e} from `direct`")
+assert off < 1e-4, f"the blocks' sums are off by {off:.1e} from direct's, expected rounding"
+per_load = 2 * BM * BN * BK / shared_numbers
+assert per_load > 40, f"{per_load:.0f} operations for each number loaded, expected over 40"
+save(drawings.tile(288, terms, 32, (BM, BN, BK)), FIGURES / "tile.png")
+
+# %% [markdown]
+# Each number that a block loads is used for 43 operations here, and the kernel adds the bias, takes the
+# largest of 2 x 2 neighbours and cuts at 0 before it writes: one launch where there were five, a quarter of
+# the bytes. How far apart threads may be is said by the two places where they wait. Leave one out and the
+# sums are right on some days: the tests' double runs the kernel with its threads in three orders and asks
+# for the same bits.
+#
+# ### What one block costs
+# A GPU has over a hundred multiprocessors, and a block runs on one. The gradient of a convolution's bias is
+# the sum of the rows of a tall matrix. A library that gives each block 32 columns sums 65,536 rows of 32
+# columns *in one block*: the others wait. Two stages, some rows a block and then the blocks' sums
+# (`minigrad/sums.py`), read the same bytes and are shared by all.
+
+# %%
+THREADS, COLUMNS = 512, 32  # of a block
+
+
+def additions_in_a_row(rows, parts):
+    """How many numbers a thread adds one after the other, where ``parts`` blocks share the rows."""
+    return rows // parts * COLUMNS // THREADS + parts * COLUMNS // THREADS
+
+
+for parts in (1, 256):
+    count = additions_in_a_row(1 << 16, parts)
+    print(f"   65,536 rows in {parts:3} blocks: {count:5} additions one after the other")
+one, many = additions_in_a_row(1 << 16, 1), additions_in_a_row(1 << 16, 256)
+assert one > 100 * many, f"{one} additions in one block, expected over 100 times the {many} in 256"
+
+# %% [markdown]
 # ## 5. The order of an array in memory
 # `a.T` moves nothing: it is the same memory, read in another order. NumPy calls it Fortran order, first index
 # fastest; C order has the last index fastest. A GPU's matrix library (cuBLAS, like BLAS) is written for

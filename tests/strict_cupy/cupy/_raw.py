@@ -51,12 +51,12 @@ class RawModule:
 
 def parameters(signature: str, macros: dict[str, str]) -> list[tuple[type, bool, bool]]:
     """The type of each parameter, whether it is an array, and whether the kernel writes it."""
-    found = []
+    kinds = []
     for text in filter(str.strip, signature.split(",")):
         words = re.sub(r"__restrict__|\*", " ", text).split()
         kind = " ".join(word for word in words[:-1] if word != "const")
-        found.append((TYPES[macros.get(kind, kind)], "*" in text, "*" in text and "const" not in words))
-    return found
+        kinds.append((TYPES[macros.get(kind, kind)], "*" in text, "*" in text and "const" not in words))
+    return kinds
 
 
 def compiled(code: str, signatures: dict[str, str]) -> Path:
@@ -104,7 +104,7 @@ class RawKernel:
         if len(args) != len(self._parameters):
             raise TypeError(f"{self.name} has {len(self._parameters)} parameters, got {len(args)} arguments")
         _memory.check_device(*args)
-        held, written, values = [], [], []
+        arguments, outputs, values = [], [], []
         for x, (kind, is_array, is_written) in zip(args, self._parameters, strict=True):
             if not is_array:
                 if type(x) is not kind:  # a number of Python is passed as 8 bytes
@@ -116,8 +116,8 @@ class RawKernel:
                         f"{self.name} takes {kind.__name__} in C order, got {x.dtype} {x.strides}"
                     )
                 memory = fenced(_memory.read(x))
-                held.append(memory)
-                written += [(x, memory)] * is_written
+                arguments.append(memory)  # it lives as long as the call
+                outputs += [(x, memory)] * is_written
                 values.append(ctypes.c_void_p(memory.ctypes.data if x.size else 0))
             elif type(x) is int and x == 0:
                 values.append(ctypes.c_void_p(0))
@@ -128,7 +128,7 @@ class RawKernel:
         note("launch")
         if not self._launch(*grid, threads, order, *values):
             raise RuntimeError(f"{self.name}: some threads of a block ended where others wait for them")
-        for x, memory in written:
+        for x, memory in outputs:
             _memory.write(x, memory)
 
 

@@ -45,17 +45,17 @@ def is_pooled_convolution(
             x_there, w_there, bias_there = arrays
             y, pullbacks = pooled(x_there, w_there, geometry, bias_there, relu, pool, **settings)
             g_there = to_device(g, "cupy")
-            found = [to_host(y), *(to_host(pull(g_there)) for pull in pullbacks)]
+            results = [to_host(y), *(to_host(pull(g_there)) for pull in pullbacks)]
         finally:
             _raw.order = before
         for name, a, b, size in zip(
-            ("value", "images", "weights", "bias"), found, expected, absolute, strict=True
+            ("value", "images", "weights", "bias"), results, expected, absolute, strict=True
         ):
             assert a.shape == b.shape and a.dtype == x.dtype, f"{name}: {a.shape} {a.dtype}"
             slack = 0 if exact else BOUNDS[x.dtype.char] * size
             worst = np.nanmax(abs(a - b) - slack, initial=0) if np.isfinite(a).all() else np.inf
             assert worst <= 0, f"{name} is off by {abs(a - b).max():.1e}"
-        bits.append(b"".join(a.tobytes() for a in found))
+        bits.append(b"".join(a.tobytes() for a in results))
     assert len(set(bits)) == 1, "another thread first gives other bits: a race"
 
 

@@ -26,7 +26,7 @@ from tests.minigrad.gpu_laws import counted
 from tests.minigrad.ops.fast.implicit_laws import is_pooled_convolution
 
 ROOT = Path(__file__).parents[4]
-compiled = pytest.mark.skipif(
+needs_compiler = pytest.mark.skipif(
     not (ON_DOUBLE and compiles_cuda()), reason="needs the double of CuPy and a C++ compiler"
 )
 
@@ -60,14 +60,14 @@ def convolutions(draw):
     return [x.astype(dtype), w.astype(dtype), geometry, bias.astype(dtype), draw(st.booleans()), pool]
 
 
-@compiled
+@needs_compiler
 @settings(max_examples=max(settings().max_examples // 2, 8))
 @given(convolutions())
 def test_any_convolution_with_pooling_and_relu(drawn):
     is_pooled_convolution(implicit.pooled, *drawn)
 
 
-@compiled
+@needs_compiler
 @pytest.mark.parametrize("tile", implicit.TILES, ids=lambda tile: f"{tile.BM}x{tile.BN}")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_each_tile(tile, dtype):
@@ -80,7 +80,7 @@ def test_each_tile(tile, dtype):
     is_pooled_convolution(implicit.pooled, x, w, geometry, bias, True, 2, tile=tile)
 
 
-@compiled
+@needs_compiler
 def test_nan_wins_and_passes_the_relu():
     x = np.ones((1, 2, 2, 1), np.float32)
     x[0, 0, 1, 0] = np.nan
@@ -92,7 +92,7 @@ def test_nan_wins_and_passes_the_relu():
     assert np.isnan(to_host(y)).all() and d.reshape(-1).tolist() == [0, 4, 0, 0]
 
 
-@compiled
+@needs_compiler
 def test_no_images():
     x, w = (to_device(np.ones(s, np.float32), "cupy") for s in ((0, 5, 5, 3), (4, 3, 3, 3)))
     geometry = Geometry((3, 3), (1, 1), (1, 1), (1, 1))
@@ -109,7 +109,7 @@ def layers(rng):
     )  # fmt: skip
 
 
-@compiled
+@needs_compiler
 def test_a_network_takes_a_launch_for_each_group_of_layers():
     """Two each forward, to arrange the weights and to convolve; and the value is that of the ops."""
     model = layers(np.random.default_rng(0))
@@ -126,7 +126,7 @@ def test_a_network_takes_a_launch_for_each_group_of_layers():
     np.testing.assert_allclose(to_host(y.data), expected.data, rtol=0, atol=1e-5)
 
 
-@compiled
+@needs_compiler
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize("pool", [1, 2, 3])
 def test_what_does_not_fit_is_left_to_others(dtype, pool):
@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_left_to_others(dtype, pool):
     assert fastest(images, w, geometry) == "implicit" and fastest(images[:1, :3], w, geometry) == "im2col"
 
 
-@compiled
+@needs_compiler
 @given(seed=st.integers(0, 99))
 def test_gradients_of_weights_and_bias_are_one_product(seed):
     """Two launches for both, of whichever is asked for first, and one for that of the images."""
@@ -155,13 +155,13 @@ def test_gradients_of_weights_and_bias_are_one_product(seed):
     assert calls["launch"] == 3, f"{calls['launch']} launches"
 
 
-@compiled
+@needs_compiler
 @pytest.mark.parametrize("bug", in_implicit.BUGS, ids=lambda bug: bug.name)
 def test_its_law_catches_the_bug(bug):
     hunt(bug)
 
 
-@compiled
+@needs_compiler
 @pytest.mark.parametrize(
     "edit",
     [
