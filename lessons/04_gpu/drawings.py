@@ -94,44 +94,36 @@ def crossover(cpu, there, with_copies, wins, wins_with_copies, source):
 
 
 def tile(outputs, terms, filters, sizes):
-    """Windows times kernel is outputs; what one block loads at a time, and what it computes."""
-    (high, wide, deep), gap = sizes, 24
-    figure, axes = plt.subplots(figsize=(8, 5), layout="constrained")
-    matrices = (  # left, top, width, height, name; and what a block has of it
-        (0, 0, terms, outputs, f"windows\n{outputs} x {terms}", (deep * 2, high, deep, high)),
+    """Windows times kernel is outputs: what a block loads at a time, and what it computes."""
+    (high, wide, deep), gap = sizes, 30
+    figure, axes = plt.subplots(figsize=(8, 5.2), layout="constrained")
+    right = terms + gap
+    matrices = (  # left, top, width, height of a matrix; left, top, width, height of a block's part; words
+        (0, 0, terms, outputs, deep * 2, high, deep, high, BLUE, "windows", "loaded"),
         (
-            terms + gap,
+            right,
             -terms - gap,
             filters,
             terms,
-            f"kernel\n{terms} x {filters}",
-            (0, deep * 2, wide, deep),
+            right,
+            deep * 2 - terms - gap,
+            wide,
+            deep,
+            BLUE,
+            "kernel",
+            "loaded",
         ),
-        (terms + gap, 0, filters, outputs, f"outputs\n{outputs} x {filters}", (0, high, wide, high)),
+        (right, 0, filters, outputs, right, high, wide, high, GREEN, "outputs", "sums"),
     )
-    for (left, top, width, height, name, (x, y, across, down)), color in zip(
-        matrices, (BLUE, BLUE, GREEN), strict=True
-    ):
+    for left, top, width, height, x, y, across, down, color, name, words in matrices:
         axes.add_patch(plt.Rectangle((left, top), width, height, fill=False, edgecolor=GREY))
-        axes.add_patch(plt.Rectangle((left + x, top + y), across, down, color=color, alpha=0.6))
+        axes.add_patch(plt.Rectangle((x, y), across, down, color=color, alpha=0.6))
         axes.text(
-            left + width + 4 if left else -4,
-            top + height / 2,
-            name,
-            ha="left" if left else "right",
-            color=INK,
+            left + width / 2, top - 3, f"{name}, {height} x {width}", ha="center", va="bottom", color=INK
         )
-    for x, y, words in (
-        (deep * 2.5, high * 1.5, f"{high} x {deep}\nloaded"),
-        (terms + gap + wide / 2, high * 1.5, f"{high} x {wide}\nsums"),
-    ):
-        axes.text(x, y, words, ha="center", va="center", fontsize=9, color=INK)
-    axes.set(
-        xlim=(-60, terms + gap + filters + 60),
-        ylim=(outputs + 8, -terms - gap - 8),
-        title="One block of threads",
-    )
-    axes.set_aspect("equal")
+        axes.text(x + across + 2, y + down / 2, f"{down} x {across}\n{words}", va="center", color=color)
+    axes.set(xlim=(-20, right + filters + 40), ylim=(outputs + 8, -terms - gap - 20))
+    axes.set_title("A block loads two strips at a time, and adds their product to its sums")
     axes.axis("off")
     return figure
 
