@@ -207,7 +207,7 @@ def check_one_device(name: str, arrays: Sequence[Any]) -> None:
 
 
 def as_0d_array(value: Any, *operands: Any) -> Array:
-    """A number as the 0-d array it stands for, in the operands' dtype: NumPy 1 widens it by a number."""
+    """A number as the 0-d array it stands for, in the operands' dtype: NumPy 1 widens it next to a number."""
     if on_gpu(value):
         return value
     value = np.asarray(value)
