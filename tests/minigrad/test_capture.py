@@ -66,9 +66,10 @@ def test_a_step_is_two_graphs(net):
 @on_double
 @pytest.mark.parametrize("change", [*captured_change_laws.CHANGES, *captured_change_laws.GRADIENTS])
 def test_a_change_between_steps_is_seen(change):
-    for optimizer in captured_change_laws.optimizers_for(change):
-        for together in (False, True) if change in captured_change_laws.CHANGES else (False,):
-            captured_change_laws.a_change_is_seen(change, optimizer, together)
+    apart = "adam" if change == "a momentum in a list" else "sgd"
+    captured_change_laws.a_change_is_seen(change, apart)
+    if change in captured_change_laws.CHANGES:
+        captured_change_laws.a_change_is_seen(change, "adam", together=True)
 
 
 @on_double
