@@ -90,15 +90,15 @@ class Captured(Serial):
         if self.stream is None:
             self.stream = array_module(batch.x).cuda.Stream(non_blocking=True)
         steps = self.steps.setdefault(snapshot.key, {})
-        key = (optimizer, *[(a.shape, a.dtype, a.strides) for a in (batch.x, batch.y)])
+        key = (optimizer, self.micro_batches, *[(a.shape, a.dtype, a.strides) for a in (batch.x, batch.y)])
         step = steps.get(key)
         if step is None or (step.own_update is not None and not step.own_update.is_current()):
             step = steps[key] = CapturedStep(self, snapshot, batch)
         number, self.step_number = self.step_number, self.step_number + 1
         step.run(batch, number)
-        self.latest = step
+        self.latest = step if optimizer is None else None
         if optimizer is not None and step.own_update is None:
-            self.update(model, optimizer)
+            step.update(optimizer)
             if not optimizer.needs_norms and optimizer.limit is None:
                 step.own_update = step.updates[optimizer]
         return step

@@ -123,6 +123,7 @@ CHANGES: dict[str, Callable[[Run], Any]] = {
     ),
     "a setting of the loss": lambda r: set_items(r.loss.settings, label_smoothing=0.3),
     "another loss": lambda r: setattr(r, "loss", nn.CrossEntropyLoss(label_smoothing=0.3)),
+    "the number of micro-batches": lambda r: setattr(r.backend, "micro_batches", 2),
     "the rate": lambda r: setattr(r.optimizer, "lr", 0.05),
     "the decay": lambda r: setattr(r.optimizer, "weight_decay", 0.2),
     "momenta": lambda r: vars(r.optimizer).update(momentum=0.5, betas=(0.5, 0.9)),

@@ -168,6 +168,18 @@ def test_steps_that_a_graph_would_not_repeat_are_refused():
         backend.update(model, optim.SGD([*model.parameters(), scale], 0.1))
 
 
+@on_gpu
+def test_a_step_with_its_update_is_not_updated_again():
+    model = nn.Linear(6, 3, rng=np.random.default_rng(0)).to(device="cupy")
+    batch = Batch(np.ones((4, 6), np.float32), np.zeros(4, np.int64)).to("cupy")
+    backend, optimizer = Captured(), optim.SGD(model.parameters(), 0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        backend.launch(model, batch, ops.cross_entropy, optimizer)
+        with pytest.raises(ValueError, match="take a step before each update"):
+            backend.update(model, optimizer)
+
+
 @on_double
 @pytest.mark.parametrize("bug", in_capture.BUGS, ids=lambda bug: bug.name)
 def test_its_law_catches_the_bug(bug):
