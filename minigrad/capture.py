@@ -19,7 +19,7 @@ import numpy as np
 from .data import Batch
 from .device import Array, array_module, first_line, on_gpu, to_floats
 from .forward_pass import ForwardPass
-from .module import Module
+from .module import Module, evaluation_mode
 from .optim import Optimizer, Update
 from .random_mask import Mask, RandomMask
 from .recompute import Recomputed, generators
@@ -130,11 +130,12 @@ class Snapshot:
         self.is_on_gpu = all(on_gpu(p.data) for p in self.parameters)
         self.tensors: dict[int, TensorBase] = {}
         self.containers: dict[int, Any] = {}  # by id; of a module the dict of its attributes
+        with evaluation_mode(model):
+            pass  # afterwards each module's mode is among its attributes, also where it was its class's
         waiting = [model, getattr(loss_fn, "__dict__", None)]
         while waiting:
             x = waiting.pop()
             if isinstance(x, Module):
-                x.training = x.training  # an attribute also where it was one of the class
                 x = vars(x)
             if isinstance(x, TensorBase):
                 self.tensors[id(x)] = x

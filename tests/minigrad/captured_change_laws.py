@@ -68,7 +68,7 @@ def halve_states(run: Run) -> None:
         state.update({name: value / 2 for name, value in state.items() if on_gpu(value)})
 
 
-def load_optimizer(run: Run) -> None:
+def continue_from_a_checkpoint(run: Run) -> None:
     """As one who reads a checkpoint of a run that has gone further."""
     state, keys = run.backend.state, {key for state in run.optimizer.state for key in state}
     whole = {key: state.full_optimizer_state(run.model, run.optimizer, key) for key in keys}
@@ -81,7 +81,7 @@ def leave_out_a_parameter(run: Run) -> None:
     del run.optimizer.parameters[0], run.optimizer.state[0]
 
 
-def set_gradient(run: Run, value: Callable[[Any], Any]) -> None:
+def replace_gradient(run: Run, value: Callable[[Any], Any]) -> None:
     weight = run.layers[0].weight
     weight.grad = value(weight.grad)
 
@@ -131,14 +131,14 @@ CHANGES: dict[str, Callable[[Run], Any]] = {
     "clipping": lambda r: r.optimizer.clipped(0.1),
     "the state of a parameter": halve_states,
     "no state": lambda r: setattr(r.optimizer, "state", [{} for _ in r.optimizer.state]),
-    "a checkpoint": load_optimizer,
+    "a checkpoint": continue_from_a_checkpoint,
     "one parameter less": leave_out_a_parameter,
 }
 """Every way in which something that a graph holds changes between two steps."""
 
 GRADIENTS: dict[str, Callable[[Run], Any]] = {
-    "a gradient": lambda r: set_gradient(r, lambda g: g * 2),
-    "no gradient": lambda r: set_gradient(r, lambda g: None),
+    "a gradient": lambda r: replace_gradient(r, lambda g: g * 2),
+    "no gradient": lambda r: replace_gradient(r, lambda g: None),
     "elements of a gradient": scale_gradient,
     "a weight that is frozen late": lambda r: setattr(r.layers[0].weight, "requires_grad", False),
     "the array of a parameter, late": lambda r: setattr(
@@ -236,7 +236,7 @@ def calls_by_minigrad(work: Callable[[], object]) -> int:
 
 
 def a_step_makes_few_calls(together: bool) -> None:
-    """Of LeNet 133 calls in Python 3.11, 112 with one graph; where a step walks through the model, 1,291."""
+    """Of LeNet 133 calls in Python 3.11, 111 with one graph; where a step walks through the model, 1,291."""
     calls = calls_by_minigrad(lenet_step(OPTIMIZERS["sgd"], together))
     assert calls <= 200, f"a captured step of LeNet makes {calls} calls"
 
