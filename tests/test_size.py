@@ -11,11 +11,11 @@ import pytest
 from tests.reading import CHAINS, ROOT, SUBJECTS, chain, lines, reading
 
 PACKAGES = {
-    "minigrad": 14_560,
+    "minigrad": 14_660,
     "backends": 23_400,
     "lessons/minigrad_course": 9_730,
     "benchmarks": 4_000,
-    "tests": 70_500,
+    "tests": 70_900,
 }
 """The most lines of Python in each package."""
 
