@@ -101,9 +101,7 @@ def minigrad_graph(model: nn.Module, x: np.ndarray, y: np.ndarray) -> Step:
 
     def step() -> float:
         optimizer.zero_grad()
-        launched = backend.launch(model, batch, ops.cross_entropy)
-        backend.update(model, optimizer)
-        return launched.loss()
+        return backend.launch(model, batch, ops.cross_entropy, optimizer).loss()
 
     return step
 

@@ -11,11 +11,11 @@ import pytest
 from tests.reading import CHAINS, ROOT, SUBJECTS, chain, lines, reading
 
 PACKAGES = {
-    "minigrad": 14_700,
+    "minigrad": 14_830,
     "backends": 22_640,
     "lessons/minigrad_course": 10_150,
     "benchmarks": 4_000,
-    "tests": 70_500,
+    "tests": 70_900,
 }
 """The most lines of Python in each package."""
 

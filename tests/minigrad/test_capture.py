@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 
-from minigrad import cublas, nn, ops, recomputed
+from minigrad import Parameter, cublas, nn, ops, optim, recomputed
 from minigrad.capture import Captured
 from minigrad.data import Batch
-from minigrad.device import cuda_problem
+from minigrad.device import cuda_problem, to_device
 from minigrad.product import product
 from tests.bugs import in_capture
 from tests.bugs.bug import hunt
 from tests.double import ON_DOUBLE, check_on_double, needs_double
-from tests.minigrad import capture_laws
+from tests.minigrad import capture_laws, captured_change_laws
 from tests.minigrad.capture_laws import CHANGES, LOSSES, NETS, OPTIMIZERS, SCHEDULES, Case
 
 on_double = pytest.mark.skipif(not ON_DOUBLE, reason="cupy is not the double")
@@ -58,8 +58,36 @@ def test_a_captured_run_is_the_eager_one(case):
 def test_a_step_is_two_graphs(net):
     draws = sum(isinstance(m, nn.Dropout) for m in NETS[net][0](np.random.default_rng(0)).modules())
     for read in (True, False):
-        take = capture_laws.training_step(Captured(), Case(net=net), read)
-        capture_laws.a_step_is_two_graphs(take, 1 + draws, int(read))
+        for optimizer, uploads in (("momentum", draws), ("adam", 1 + draws)):
+            take = capture_laws.training_step(Captured(), Case(net=net, optimizer=optimizer), read)
+            capture_laws.a_step_is_two_graphs(take, uploads, int(read))
+
+
+@on_double
+@pytest.mark.parametrize("change", [*captured_change_laws.CHANGES, *captured_change_laws.GRADIENTS])
+def test_a_change_between_steps_is_seen(change):
+    apart = "adam" if change == "a momentum in a list" else "sgd"
+    captured_change_laws.a_change_is_seen(change, apart)
+    if change in captured_change_laws.CHANGES:
+        captured_change_laws.a_change_is_seen(change, "adam", together=True)
+
+
+@on_double
+@pytest.mark.parametrize("together", [False, True])
+def test_a_step_walks_through_nothing(together):
+    captured_change_laws.a_step_makes_few_calls(together)
+    captured_change_laws.calls_do_not_depend_on_the_number_of_modules(together)
+
+
+@on_double
+def test_a_step_with_its_update_is_one_graph():
+    captured_change_laws.a_step_is_one_graph("sgd", uploads=0)
+    captured_change_laws.a_step_is_one_graph("adam", uploads=1)
+
+
+@on_double
+def test_steps_of_a_number_that_changes_are_not_kept():
+    captured_change_laws.steps_of_a_number_that_changes_are_not_kept()
 
 
 @st.composite
@@ -133,6 +161,23 @@ def test_steps_that_a_graph_would_not_repeat_are_refused():
     backend.step(model, batch.to("cupy"), ops.cross_entropy)
     with pytest.raises(ValueError, match=r"call optimizer.zero_grad\(\)"):
         backend.step(model, batch.to("cupy"), ops.cross_entropy)
+    model.zero_grad()
+    scale = Parameter(to_device(np.ones(1, np.float32), "cupy"))
+    backend.step(model, batch.to("cupy"), lambda y, labels: ops.cross_entropy(y * scale, labels))
+    with pytest.raises(ValueError, match="gradients of the model alone"):
+        backend.update(model, optim.SGD([*model.parameters(), scale], 0.1))
+
+
+@on_gpu
+def test_a_step_with_its_update_is_not_updated_again():
+    model = nn.Linear(6, 3, rng=np.random.default_rng(0)).to(device="cupy")
+    batch = Batch(np.ones((4, 6), np.float32), np.zeros(4, np.int64)).to("cupy")
+    backend, optimizer = Captured(), optim.SGD(model.parameters(), 0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        backend.launch(model, batch, ops.cross_entropy, optimizer)
+        with pytest.raises(ValueError, match="take a step before each update"):
+            backend.update(model, optimizer)
 
 
 @on_double
