@@ -44,7 +44,7 @@ class RawModule:
     def get_function(self, name: str) -> Callable[..., None]:
         signatures = dict(SIGNATURE.findall(self.code))
         if self.library is None:
-            self.library = ctypes.CDLL(str(compiled(self.code, signatures)))
+            self.library = ctypes.PyDLL(str(compiled(self.code, signatures)))  # ranks as threads wait: GIL
         macros = dict(re.findall(r"^#define (\w+) (.+)$", self.code, re.MULTILINE))
         return RawKernel(self.library, name, parameters(signatures[name], macros))
 
