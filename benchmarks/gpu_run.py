@@ -17,6 +17,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 import tomllib
@@ -100,7 +101,8 @@ def main(
     parts = TIMINGS | LAWS
     names = [name.strip() for name in only.split(",")] if only else list(parts)
     if unknown := [name for name in names if name not in parts]:
-        raise typer.BadParameter(f"unknown part {unknown[0]!r}; choose from {', '.join(parts)}")
+        print(f"unknown part {unknown[0]!r}; choose from {', '.join(parts)}", file=sys.stderr)
+        raise typer.Exit(2)
     if list_parts:
         for name in names:
             print(f"{name}: {parts[name].decides}; {parts[name].limit:g} s\n    {parts[name].command}")
@@ -126,14 +128,16 @@ def main(
 def variables_with(site: Path) -> dict[str, str]:
     """The variables of the parts, which find in ``site`` the packages of ``.whl/`` and the clone's own."""
     if wheels := sorted((ROOT / ".whl").glob("*.whl")):
-        install = "-m pip install -q --no-index --no-deps --no-compile --no-cache-dir --target"
-        subprocess.run([sys.executable, *install.split(), site, *wheels], check=False)
+        install = "-m pip install -q --no-index --no-deps --no-compile --no-cache-dir --ignore-installed"
+        command = [sys.executable, *install.split(), "--no-warn-script-location", "--prefix", site, *wheels]
+        subprocess.run(command, check=False)
     declare(site)
+    modules = sysconfig.get_path("purelib", "posix_prefix", {"base": str(site)})
     own = {
         **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "PYTHONUNBUFFERED"), "1"),
         **{"MINIGRAD_DEVICE": "cupy", "HYPOTHESIS_PROFILE": "short"},
         "PATH": joined(site / "bin", os.environ.get("PATH"), CUDA),
-        "PYTHONPATH": joined(os.environ.get("PYTHONPATH"), site, ROOT, ROOT / "lessons"),
+        "PYTHONPATH": joined(os.environ.get("PYTHONPATH"), site, modules, ROOT, ROOT / "lessons"),
         "LD_LIBRARY_PATH": joined(site / "lib", os.environ.get("LD_LIBRARY_PATH")),
     }
     return {**os.environ, **own}
@@ -234,7 +238,7 @@ def write(results: dict[str, Result], out: Path) -> None:
     for name, result in results.items():
         for table in [*result["tables"], *tables_of_files(name, out)]:
             text += ["", f"{table['title']} ({stamp})", "", *markdown(table["columns"], table["rows"])]
-        if result["status"] not in ("done", "absent"):
+        if result["end"] and result["status"] not in ("done", "absent"):
             text += ["", f"{name} ended so:", "", "```text", *result["end"][-LAST_LINES:], "```"]
     (out / "report.md").write_text("\n".join(text) + "\n", encoding="utf-8")
 
