@@ -24,6 +24,7 @@ LAYERS = {  # images (N, H, W, C), filters, ReLU, pool
     "W4 conv 4": ((64, 16, 16, 64), 64, True, 2),
     "W6": ((32, 32, 32, 64), 64, False, 1),
 }
+NVCC = "nvcc -std=c++17 -cubin -gencode=arch=compute_90,code=sm_90 -Xptxas -v -o kernels.cubin"
 SPILLS = re.compile(r"entry function '(\w+)'.*?(\d+) bytes spill stores, (\d+) bytes spill loads", re.DOTALL)
 
 
@@ -44,8 +45,7 @@ def spills(text, folder):
     """The bytes that each kernel of the text stores because it has too few registers."""
     source = folder / "kernels.cu"
     source.write_text(text, encoding="utf-8")
-    command = "nvcc -std=c++17 -cubin -gencode=arch=compute_90,code=sm_90 -Xptxas -v -o kernels.cubin".split()
-    run = subprocess.run([*command, source], cwd=folder, capture_output=True, encoding="utf-8")
+    run = subprocess.run([*NVCC.split(), source], cwd=folder, capture_output=True, encoding="utf-8")
     assert run.returncode == 0, run.stderr[:3000]
     return {name: int(stores) + int(loads) for name, stores, loads in SPILLS.findall(run.stderr)}
 
