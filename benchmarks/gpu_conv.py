@@ -1,7 +1,7 @@
 """Convolutions on a GPU: the kernels of ``minigrad/ops/fast/implicit.py`` by tile, against float64 and cuDNN.
 
 python benchmarks/gpu_conv.py                      # seven layers, each tile: microseconds and errors
-python benchmarks/gpu_conv.py --small              # values alone, of small layers; needs no PyTorch
+python benchmarks/gpu_conv.py --small --values     # small layers, and no times
 python benchmarks/gpu_conv.py --small --tiles 1    # with the first tile only
 """
 
@@ -84,7 +84,8 @@ class Arrays(NamedTuple):
 
 
 def main(
-    small: Annotated[bool, typer.Option(help="values alone, of small layers")] = False,
+    small: Annotated[bool, typer.Option(help="small layers, for a rehearsal")] = False,
+    values: Annotated[bool, typer.Option(help="no times")] = False,
     tiles: Annotated[int, typer.Option(min=1, help="how many of the tiles to try")] = 99,
 ) -> None:
     """Print a table for each layer; status 1: a value is wrong."""
@@ -101,11 +102,11 @@ def main(
     wrong = 0
     for layer in layers:
         arrays, expected = problem_of(layer)
-        rows = [row_of(layer, arrays.on_gpu(), expected, tile, not small) for tile in (None, *tried)]
+        rows = [row_of(layer, arrays.on_gpu(), expected, tile, not values) for tile in (None, *tried)]
         wrong += sum(not row[-1].startswith("yes") for row in rows)
-        if not small:
+        if not values:
             rows += rows_of_cudnn(layer, arrays)
-        times = [] if small else [*(f"{step}, us" for step in STEPS), "TFLOP/s"]
+        times = [] if values else [*(f"{step}, us" for step in STEPS), "TFLOP/s"]
         print_table(str(layer), ["tile", *times, "right (error)"], rows)
     print(f"{wrong} of {len(layers) * (1 + len(tried))} are wrong")
     raise typer.Exit(int(wrong > 0))

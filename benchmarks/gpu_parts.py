@@ -193,11 +193,11 @@ def kernels(tiny: bool) -> None:
             if (step := peers.get(peer)) is None:
                 continue
             wall = 1e6 / steps_per_second(step, 0.05)
-            with profile(activities=[ProfilerActivity.CUDA]) as seen:
+            with profile(activities=[ProfilerActivity.CUDA]) as profiler:
                 for _ in range(steps):
                     step()
                 torch.cuda.synchronize()
-            events = sorted(seen.key_averages(), key=lambda event: -event.self_device_time_total)
+            events = sorted(profiler.key_averages(), key=lambda event: -event.self_device_time_total)
             rows = [
                 [
                     event.key[:70].replace("|", "/"),

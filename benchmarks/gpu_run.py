@@ -23,6 +23,7 @@ import time
 import tomllib
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -37,6 +38,7 @@ from backends.process.sweep import MARK, kill
 ROOT = Path(__file__).resolve().parents[1]
 DEADLINE = 530.0  # seconds; the laws may take what the timings leave, and their limits at least
 CUDA = "/usr/local/cuda/bin"  # where compute-sanitizer is, if it is not in PATH
+CHECK = "import sys; from minigrad.device import cuda_problem; sys.exit(cuda_problem())"
 LAST_LINES = 12  # of a part that failed, in the report
 Result = dict[str, Any]
 
@@ -50,7 +52,8 @@ class Part(NamedTuple):
 
 
 OWN, ENGINE = "{python} benchmarks/gpu_parts.py", "{python} benchmarks/engine.py --device cupy"
-CONVOLUTIONS, MINIGRAD = "{python} benchmarks/gpu_conv.py", "{python} -m backends"
+CONVOLUTIONS, VALUES = "{python} benchmarks/gpu_conv.py", "{python} benchmarks/gpu_conv.py --small --values"
+MINIGRAD = "{python} -m backends"
 TRAIN, PROVE = f"{MINIGRAD} train --device cupy --log --epochs 2", f"{MINIGRAD} prove --device cupy"
 THREADS, SANITIZER = f"{PROVE} --transport threads", "compute-sanitizer --error-exitcode 1 --tool"
 TIMINGS = {
@@ -76,12 +79,12 @@ LAWS = {
     ),
     "laws of ranks": Part("{python} -m tests.backends.on_gpus all", 140, "whether ranks on GPUs train right"),
     "law of captured runs": Part(f"{OWN} captured", 140, "whether a captured run is right; where it hangs"),
-    "values of convolutions": Part(f"{CONVOLUTIONS} --small", 90, "whether every tile computes the sums"),
+    "values of convolutions": Part(VALUES, 90, "whether every tile computes the sums"),
     "memcheck": Part(
-        f"{SANITIZER} memcheck {CONVOLUTIONS} --small --tiles 2", 140, "whether a kernel leaves its arrays"
+        f"{SANITIZER} memcheck {VALUES} --tiles 2", 140, "whether a kernel leaves its arrays"
     ),
     "racecheck": Part(
-        f"{SANITIZER} racecheck {CONVOLUTIONS} --small --tiles 2", 140, "whether threads of a block race"
+        f"{SANITIZER} racecheck {VALUES} --tiles 2", 140, "whether threads of a block race"
     ),
     "prove data 2": Part(f"{THREADS} --data 2 --net lenet", 90, "whether data parallelism is exact"),
     "prove pipe 2": Part(f"{THREADS} --pipe 2 --net vgg", 120, "whether a pipeline is exact"),
@@ -112,12 +115,10 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="minigrad-gpu-") as site:
         variables = variables_with(Path(site))
-        check = "import sys; from minigrad.device import cuda_problem; sys.exit(cuda_problem())"
-        found = subprocess.run(
-            [sys.executable, "-c", check], env=variables, stderr=subprocess.PIPE, encoding="utf-8"
-        )
-        if found.returncode:
-            print(found.stderr.strip().splitlines()[-1], file=sys.stderr)
+        check = [sys.executable, "-c", CHECK]
+        answer = subprocess.run(check, env=variables, stderr=subprocess.PIPE, encoding="utf-8")
+        if answer.returncode:
+            print(answer.stderr.strip().splitlines()[-1], file=sys.stderr)
             raise typer.Exit(2)
         results = run(timings, laws, out, variables)
     print((out / "report.md").read_text(encoding="utf-8"))
@@ -274,6 +275,7 @@ def markdown(columns: list[str], rows: list[list[object]]) -> list[str]:
     return ["| " + " | ".join(map(str, row)) + " |" for row in cells]
 
 
+@cache
 def device() -> str:
     """The name of the first GPU, as its driver gives it."""
     if shutil.which("nvidia-smi") is None:

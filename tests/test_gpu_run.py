@@ -171,7 +171,7 @@ def test_every_program_takes_the_options_of_its_parts(gpu_run, tmp_path):
 
 
 def test_an_option_that_is_not_there_is_seen(tmp_path):
-    assert "--tile" in refused("benchmarks/gpu_conv.py", ["--small", "--tile", "1"], tmp_path)
+    assert "--tile" in refused("benchmarks/gpu_conv.py", ["--small", "--tile"], tmp_path)
 
 
 @pytest.fixture
@@ -188,11 +188,13 @@ def test_parts_run_on_the_double(gpu_run, double, tmp_path):
         name: gpu_run.TIMINGS[name]._replace(command=gpu_run.TIMINGS[name].command + " --tiny", limit=100)
         for name in ("sums", "crossover", "article")
     }
+    tiny["conv"] = gpu_run.Part(gpu_run.CONVOLUTIONS + " --small --tiles 1", 100, "")
     laws = {name: gpu_run.LAWS[name] for name in ("law of captured runs", "prove data 2")}
     results = gpu_run.run(tiny, laws, tmp_path, double)
     assert {name: result["status"] for name, result in results.items()} == dict.fromkeys(results, "done")
     assert "PROVED" in results["prove data 2"]["end"][-1]
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert report.count("yes (") == 6 and report.count("cuDNN, TF32 | absent") == 3
     for title in ("Sums of the rows", "Training mlp, samples/s", "The article's training on 50 digits"):
         assert title in report
 

@@ -52,9 +52,9 @@ def spills(text, folder):
 
 def nothing_is_spilled(texts, folder):
     for text in texts:
-        found = spills(text, folder)
-        assert found.keys() == {"correlate", "correlate_with_gradient", "sum_parts", "arrange"}
-        assert not any(found.values()), f"bytes spilled by kernel: {found}"
+        bytes_spilled = spills(text, folder)
+        assert bytes_spilled.keys() == {"correlate", "correlate_with_gradient", "sum_parts", "arrange"}
+        assert not any(bytes_spilled.values()), f"bytes spilled by kernel: {bytes_spilled}"
 
 
 @pytest.mark.parametrize(
