@@ -137,14 +137,14 @@ def variables_with(site: Path) -> dict[str, str]:
     own = {
         **dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "PYTHONUNBUFFERED"), "1"),
         **{"MINIGRAD_DEVICE": "cupy", "HYPOTHESIS_PROFILE": "short"},
-        "PATH": joined(site / "bin", os.environ.get("PATH"), CUDA),
-        "PYTHONPATH": joined(os.environ.get("PYTHONPATH"), site, modules, ROOT, ROOT / "lessons"),
-        "LD_LIBRARY_PATH": joined(site / "lib", os.environ.get("LD_LIBRARY_PATH")),
+        "PATH": path_of(site / "bin", os.environ.get("PATH"), CUDA),
+        "PYTHONPATH": path_of(os.environ.get("PYTHONPATH"), site, modules, ROOT, ROOT / "lessons"),
+        "LD_LIBRARY_PATH": path_of(site / "lib", os.environ.get("LD_LIBRARY_PATH")),
     }
     return {**os.environ, **own}
 
 
-def joined(*folders: object) -> str:
+def path_of(*folders: object) -> str:
     return os.pathsep.join(str(folder) for folder in folders if folder)
 
 
