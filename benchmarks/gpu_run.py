@@ -94,6 +94,13 @@ LAWS = {
     "prove MPI": Part(f"mpiexec -n 2 {PROVE} --data 2 --net lenet", 90, "two MPI processes on one GPU"),
 }  # fmt: skip
 
+FILES = {
+    "engine": "engine.json",
+    "tf32": "tf32.json",
+    "train": "train.json",
+    "train --capture": "captured.json",
+}
+
 
 def main(
     only: Annotated[str, typer.Option(help="parts by name, comma-separated")] = "",
@@ -113,6 +120,8 @@ def main(
     timings, laws = ({name: kind[name] for name in names if name in kind} for kind in (TIMINGS, LAWS))
     out = out.resolve()
     out.mkdir(parents=True, exist_ok=True)
+    for file in FILES.values():  # of an earlier run
+        (out / file).unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="minigrad-gpu-") as site:
         variables = variables_with(Path(site))
         check = [sys.executable, "-c", CHECK]
@@ -254,13 +263,11 @@ def overview(results: dict[str, Result]) -> list[list[object]]:
 
 def tables_of_files(name: str, out: Path) -> list[dict[str, Any]]:
     """The table of a part that leaves its figures in a file of ``out``."""
-    engine = {"engine": "engine.json", "tf32": "tf32.json"}
-    training = {"train": "train.json", "train --capture": "captured.json"}
-    file = out / (engine | training).get(name, "")
+    file = out / FILES.get(name, "")
     if not file.is_file():
         return []
     figures = json.loads(file.read_text(encoding="utf-8"))
-    if name in training:
+    if "samples_per_second" in figures:
         rows = [[f"minigrad {name} --net lenet", round(figures["samples_per_second"])]]
         return [{"title": "Training", "columns": ["command", "samples/s"], "rows": rows}]
     columns = ["", "minigrad", "PyTorch", "ratio", "graphs: minigrad", "PyTorch", "ratio"]

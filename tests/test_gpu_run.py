@@ -126,6 +126,18 @@ def test_all_parts_end_within_nine_minutes(gpu_run):
     assert max(sum(part.limit for part in gpu_run.TIMINGS.values()) + longest, gpu_run.DEADLINE) < 540
 
 
+def test_figures_in_files_become_tables(gpu_run, tmp_path):
+    engine = {"about": {"tf32": True}, "results": [{"name": "W5", "times": {"minigrad": 3.0, "torch": 2.0}}]}
+    (tmp_path / "tf32.json").write_text(json.dumps(engine), encoding="utf-8")
+    (tmp_path / "train.json").write_text('{"samples_per_second": 1234.5}', encoding="utf-8")
+    [table] = gpu_run.tables_of_files("tf32", tmp_path)
+    assert table["rows"] == [["W5", "3.00", "2.00", "1.50"]] and "TF32" in table["title"]
+    assert gpu_run.markdown(table["columns"], table["rows"])[2] == "| W5 | 3.00 | 2.00 | 1.50 |  |  |  |"
+    [table] = gpu_run.tables_of_files("train", tmp_path)
+    assert table["rows"] == [["minigrad train --net lenet", 1234]]
+    assert gpu_run.tables_of_files("engine", tmp_path) == gpu_run.tables_of_files("sums", tmp_path) == []
+
+
 def test_what_is_not_installed_is_declared(gpu_run, tmp_path):
     gpu_run.declare(tmp_path)
     [project] = distributions(path=[str(tmp_path)])
@@ -214,6 +226,7 @@ def test_the_status_of_the_run_says_whether_a_law_failed(gpu_run, double, tmp_pa
     words = script(tmp_path, "law", f"raise SystemExit({status})")
     bad = {"a timing": gpu_run.Part(script(tmp_path, "bad", "raise SystemExit(1)"), 30, "")}
     laws = {"a law": gpu_run.Part(words, 30, ""), "absent": gpu_run.Part("no-such-program", 30, "")}
+    (tmp_path / "train.json").write_text('{"samples_per_second": 1}', encoding="utf-8")
     with patch.multiple(gpu_run, TIMINGS=bad, LAWS=laws):
         if status:
             with pytest.raises(typer.Exit) as ended:
@@ -222,6 +235,7 @@ def test_the_status_of_the_run_says_whether_a_law_failed(gpu_run, double, tmp_pa
         else:
             gpu_run.main(out=tmp_path)
     assert "| a timing | status 1 |" in capsys.readouterr().out
+    assert not (tmp_path / "train.json").exists(), "figures of an earlier run would stand in the report"
 
 
 def test_a_run_without_a_gpu_and_an_unknown_part_are_refused_in_one_line(
