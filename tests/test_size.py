@@ -14,8 +14,8 @@ PACKAGES = {
     "minigrad": 14_560,
     "backends": 23_400,
     "lessons/minigrad_course": 9_730,
-    "benchmarks": 4_000,
-    "tests": 70_500,
+    "benchmarks": 4_850,
+    "tests": 71_050,
 }
 """The most lines of Python in each package."""
 
