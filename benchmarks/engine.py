@@ -38,8 +38,9 @@ from minigrad.tape import current_tape
 
 try:
     import torch  # pyright: ignore[reportMissingImports]
+    from engine_figures import gpu_cells
     from engine_products import compare_products, described_products, median_ratio, product_peers
-    from engine_workloads import GRAPHS, WORKLOADS, Chain, Network, Step
+    from engine_workloads import WORKLOADS, Chain, Network, Step
 except ImportError as error:
     if error.name != "torch":
         raise
@@ -77,19 +78,25 @@ def main(
             for name in names:
                 console.print(half_table(name, device, rounds) if half else profile_table(name, device))
             return
-        results = [measure(name, rounds, device, TF32_TOLERANCE if tf32 else 0) for name in names]
+        results = []
+        for name in names:
+            results.append(measure(name, rounds, device, TF32_TOLERANCE if tf32 else 0))
+            if json_file is not None:  # also if the next one fails
+                write_json(json_file, results, tf32)
     console.print(results_table(results, device) if device == "numpy" else gpu_table(results, tf32))
     for result in results:
         if "sgemm" in result:
             console.print(described_products(result["name"], result["sgemm"]))
-    if json_file is not None:
-        about = {
-            "numpy": np.__version__,
-            "torch": torch.__version__,
-            "machine": platform.processor(),
-            "tf32": tf32,
-        }
-        json_file.write_text(json.dumps({"about": about, "results": results}, indent=1), encoding="utf-8")
+
+
+def write_json(file: Path, results: list[dict[str, Any]], tf32: bool) -> None:
+    about = {
+        "numpy": np.__version__,
+        "torch": torch.__version__,
+        "machine": platform.processor(),
+        "tf32": tf32,
+    }
+    file.write_text(json.dumps({"about": about, "results": results}, indent=1), encoding="utf-8")
 
 
 def set_tf32(on: bool) -> None:
@@ -187,14 +194,7 @@ def gpu_table(results: list[dict[str, Any]], tf32: bool) -> Table:
     for column in ("", "minigrad", "PyTorch", "ratio", "graphs: minigrad", "PyTorch", "ratio"):
         table.add_column(column, justify="right")
     for r in results:
-        cells = []
-        for kind in ("", GRAPHS):
-            times = {peer: ms for peer, ms in r["times"].items() if peer.endswith(GRAPHS) == bool(kind)}
-            own = times.pop("minigrad" + kind, None)
-            if own is not None:
-                best = min(times.values())
-                cells += [f"{own:.2f}", f"{best:.2f}", f"{own / best:.2f}"]
-        table.add_row(r["name"], *cells)
+        table.add_row(r["name"], *gpu_cells(r["times"]))
     return table
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from engine_figures import GRAPHS
 
 from minigrad import Tape, Tensor, nn, ops, optim
 from minigrad.capture import Captured
@@ -23,7 +24,6 @@ except ImportError:  # minigrad's own steps need none
 
 Step = Callable[[], float]
 LR, MOMENTUM = 0.05, 0.9
-GRAPHS = " as CUDA graphs"  # behind the name of a peer whose steps are
 WARM_UP = 3  # PyTorch's steps before it captures one
 
 

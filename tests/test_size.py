@@ -14,8 +14,8 @@ PACKAGES = {
     "minigrad": 14_830,
     "backends": 22_640,
     "lessons/minigrad_course": 10_150,
-    "benchmarks": 4_000,
-    "tests": 70_900,
+    "benchmarks": 4_850,
+    "tests": 72_000,
 }
 """The most lines of Python in each package."""
 

@@ -1,4 +1,4 @@
-"""The laws of ranks on GPUs, in this process; what is wrong is printed, a line each. ``test_gpus`` starts it.
+"""The laws of ranks on GPUs, in this process; what is wrong is printed, a line each, and the status is 1.
 
 python -m tests.backends.on_gpus own    the laws of ``gpu_laws`` hold and catch their bugs; so that each part
                                         is there, one law of each parallel part holds
@@ -31,7 +31,7 @@ ON_THE_HOST = (
 )
 
 
-def main(what: str) -> None:
+def main(what: str) -> int:
     warnings.simplefilter("ignore")
     parallel = [bugs for part, bugs in PARTS.items() if part not in PARTS_ON_THE_HOST]
     if what == "own":  # a hunt begins with the law itself
@@ -43,13 +43,16 @@ def main(what: str) -> None:
         laws += dict.fromkeys(bug.law for bugs in parallel for bug in bugs)
         checks = []
     checks += [(law.__name__, law) for law in laws if law.__name__ not in ON_THE_HOST]
+    status = 0
     for name, check in checks:
         try:
             check()
         except Exception as error:
+            status = 1
             print(f"{name}: {words_of(error)}", flush=True)
     print(f"{len(checks)} {what}", flush=True)
+    return status
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    sys.exit(main(sys.argv[1]))

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class RawModule:
     def get_function(self, name: str) -> Callable[..., None]:
         signatures = dict(SIGNATURE.findall(self.code))
         if self.library is None:
-            self.library = ctypes.CDLL(str(compiled(self.code, signatures)))
+            self.library = ctypes.PyDLL(str(compiled(self.code, signatures)))  # ranks as threads wait: GIL
         macros = dict(re.findall(r"^#define (\w+) (.+)$", self.code, re.MULTILINE))
         return RawKernel(self.library, name, parameters(signatures[name], macros))
 
@@ -76,7 +77,7 @@ def compiled(code: str, signatures: dict[str, str]) -> Path:
     folder.mkdir(exist_ok=True)
     library = folder / f"{hashlib.sha256(text.encode()).hexdigest()[:24]}.so"
     if not library.exists():
-        own = library.with_suffix(f".{os.getpid()}")
+        own = library.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
         command = ["g++", "-O2", "-std=c++17", "-w", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(own)]
         try:
             run = subprocess.run(command, input=text, capture_output=True, encoding="utf-8", timeout=300)
