@@ -67,7 +67,7 @@ def to_host(x: Array) -> np.ndarray:
 
 def to_floats(scalars: Sequence[Array]) -> list[float]:
     """0-d arrays as Python numbers; from a GPU they are one copy, for which the host waits once."""
-    if not any(map(on_gpu, scalars)):
+    if len(scalars) == 1 or not any(map(on_gpu, scalars)):
         return [float(scalar) for scalar in scalars]
     return to_host(_cupy().stack(scalars)).tolist()
 

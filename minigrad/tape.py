@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -328,6 +329,8 @@ def seed_for(loss: TensorBase, seed: Array | float | None, own: bool = True) -> 
             "reduce it to a scalar with .sum() or .mean(), or pass seed="
         )
     if seed is None or isinstance(seed, int | float):
+        if seed in (None, 1) and loss.data.size == 1 and xp is not np and not own:
+            return one(xp, loss.shape, loss.dtype, loss.data.device.id)
         return xp.full(loss.shape, 1.0 if seed is None else seed, loss.dtype)
     array = xp.asarray(seed, dtype=loss.dtype)
     if array.shape not in ((), loss.shape):
@@ -337,6 +340,12 @@ def seed_for(loss: TensorBase, seed: Array | float | None, own: bool = True) -> 
     if array.shape == loss.shape and not own:
         return array
     return xp.broadcast_to(array, loss.shape).copy(order="K")  # images stay channels-last
+
+
+@cache
+def one(xp: Any, shape: tuple[int, ...], dtype: np.dtype, gpu: int) -> Array:
+    """The number 1 on the current ``gpu``, which all backwards share: each would take a kernel to make it."""
+    return xp.ones(shape, dtype)
 
 
 class _Spent:

@@ -6,6 +6,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +16,11 @@ from ..faster import faster
 from ..op import op
 from ..product import product
 from ..pullback import OpResult, Pullback, shape_of
+from .elementwise import relu
 from .selection import sum_by_row
+
+if TYPE_CHECKING:
+    from ..tensor import Tensor
 
 
 @op
@@ -49,6 +54,7 @@ def matmul(x: Array, y: Array) -> OpResult:
 
 
 @op
+@faster
 def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
     """x w.T + b for x (..., in), weight (out, in) and bias (out,), as one product of all rows of x.
 
@@ -78,6 +84,12 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
     y = y.astype(array_module(y).result_type(y, bias), copy=False)
     y += bias
     return y, (to_x, to_weight, lambda g: g)
+
+
+@faster
+def linear_relu(x: Any, weight: Any, bias: Any = None) -> Tensor:
+    """``relu(linear(x, weight, bias))``, which on a GPU is a product and one kernel after it."""
+    return relu(linear(x, weight) if bias is None else linear(x, weight, bias))
 
 
 @faster

@@ -1,4 +1,4 @@
-"""The steps of batch normalization as loops.
+"""The steps of batch normalization as loops, and all of it as kernels on a GPU.
 
 Over few channels they would be slow, so ``width`` elements, several pixels, are taken together. Chains of 32
 additions are in the dtype of x, which is twice as fast, and their sums in float64.
@@ -11,9 +11,70 @@ from __future__ import annotations
 import numpy as np
 
 from ... import loops
-from ...device import Array
+from ...device import Array, array_module, elementwise_kernel, on_gpu
 from ...faster import form_of
-from ..batch_norm import gradient, gradient_sums, moments, normalized
+from ...memory_order import channels_last
+from ...pullback import OpResult, shape_of
+from ...tape import once
+from ..batch_norm import (
+    Gather,
+    Observe,
+    batch_norm,
+    gradient,
+    gradient_sums,
+    moments,
+    move,
+    normalized,
+)
+from . import columns, elementwise_kernels
+from .cuda_kernels import fits
+
+
+@form_of(batch_norm)
+def batch_norm_on_gpu(
+    x: Array,
+    weight: Array,
+    bias: Array,
+    *,
+    statistics: tuple[Array, Array] | None = None,
+    eps: float = 1e-5,
+    observe: Observe | None = None,
+    gather: Gather | None = None,
+    relu: bool = False,
+) -> OpResult:
+    """Each way the sums of columns, of many rows in two stages, then one pass."""
+    shape, fixed = shape_of(x), statistics is not None
+    if not on_gpu(x) or gather is not None or not fits(x, weight, bias, *(statistics or ())):
+        return NotImplemented
+    alike = 2 <= len(shape) <= 4 and weight.shape == bias.shape == shape[1:2]
+    if not alike or x.size < 2 * shape[1]:
+        return NotImplemented
+    pixels, images = channels_last(x, x.size // shape[1])
+    x, (weight, bias) = pixels(x), map(array_module(x).ascontiguousarray, (weight, bias))
+    mean, variance = statistics or columns.moments(x)
+    if observe is not None and not fixed:
+        observe(mean, variance, len(x))
+    y, scale = columns.normalize(x, mean, variance, weight, bias, eps, relu)
+    after_relu, in_memory = y if relu else 0, once(pixels)
+    sums = once(lambda g: columns.gradient_sums(in_memory(g), after_relu, x, mean, scale))
+
+    def to_x(g: Array) -> Array:
+        moved = (0, 0) if fixed else sums(g)
+        return images(columns.normalize_gradient(in_memory(g), after_relu, x, mean, scale, weight, *moved))
+
+    return images(y), (to_x, lambda g: sums(g)[1], lambda g: sums(g)[0])
+
+
+@form_of(move)
+def move_in_one_kernel(
+    running: tuple[Array, Array], mean: Array, variance: Array, momentum: float, unbias: float = 1.0
+) -> None:
+    if not elementwise_kernels.fits(*running, mean, variance):
+        return NotImplemented
+    statements = "m = m + momentum * (mean - m); v = v + momentum * (unbias * variance - v)"
+    inputs = "T mean, T variance, T momentum, T unbias"
+    elementwise_kernel(inputs, "T m, T v", statements, "move")(mean, variance, momentum, unbias, *running)
+    return None
 
 
 @form_of(moments)

@@ -1,4 +1,4 @@
-"""Layer norm as loops over rows.
+"""Layer norm as loops over rows, or as kernels on a GPU.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/__init__.py``.
 """
@@ -8,12 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from ... import loops
-from ...device import Array
+from ...device import Array, array_module, on_gpu
 from ...dtypes import floating
 from ...faster import form_of
 from ...pullback import OpResult
 from ...tape import once
 from ..layer_norm import check_last_axes, layer_norm
+from . import columns, rows
+from .cuda_kernels import fits
 
 
 @form_of(layer_norm)
@@ -46,6 +48,23 @@ def by_loops(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, *, eps: float 
 
     to_weight, to_bias = lambda g: to_parameters(g)[0].copy(), lambda g: to_parameters(g)[1].copy()
     return y.reshape(shape), (to_x, to_weight, to_bias)
+
+
+@form_of(layer_norm)
+def by_kernels(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> OpResult:
+    """On a GPU a row by some neighbouring threads, and sums over the rows in two stages."""
+    if not on_gpu(x) or not fits(x, weight, bias):
+        return NotImplemented
+    check_last_axes("layer_norm", x, weight, bias)
+    contiguous, shape = array_module(x).ascontiguousarray, x.shape
+    in_rows = lambda a: contiguous(a).reshape(a.size // weight.size, weight.size)  # noqa: E731
+    x, flat = in_rows(x), contiguous(weight).reshape(-1)
+    y, mean, scale = rows.layer_norm(x, flat, contiguous(bias).reshape(-1), eps)
+    in_memory = once(in_rows)
+    sums = once(lambda g: columns.gradient_sums(in_memory(g), 0, x, mean, scale, by_row=True))
+    to_x = lambda g: rows.layer_norm_gradient(in_memory(g), x, flat, mean, scale).reshape(shape)  # noqa: E731
+    shaped = lambda a: a if weight.ndim == 1 else a.reshape(weight.shape)  # noqa: E731
+    return y.reshape(shape), (to_x, lambda g: shaped(sums(g)[1]), lambda g: shaped(sums(g)[0]))
 
 
 @loops.compiled

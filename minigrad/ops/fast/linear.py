@@ -1,39 +1,96 @@
-"""The gradient of a linear layer's weight, into a buffer or as one product for several micro-batches.
+"""Linear layers on a GPU, and their weights' gradient, into a buffer or as one product for micro-batches.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/__init__.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from ...device import Array, array_module
+from ...device import Array, array_module, on_gpu
 from ...faster import form_of
+from ...op import op
 from ...product import product
-from ..linear import as_rows, weight_pullback
+from ...pullback import OpResult
+from ...tape import once
+from ...tensor_base import TensorBase
+from ..linear import as_rows, linear, linear_relu, weight_pullback
+from . import columns
+from .cuda_kernels import fits
+
+if TYPE_CHECKING:
+    from ...tensor import Tensor
 
 
 @form_of(weight_pullback)
 class WeightPullback:
     """dw = g.T x for x (N, in), for one gradient or several."""
 
-    __slots__ = ("x",)
+    __slots__ = ("through", "x")
 
-    def __init__(self, x: Array):
-        self.x = x
+    def __init__(self, x: Array, through: Callable[[Array], Array] = as_rows):
+        self.x, self.through = x, through
 
     def __call__(self, g: Array) -> Array:
-        return product(as_rows(g).T, self.x)
+        return product(self.through(g).T, self.x)
 
     def into(self, g: Array, buffer: Array) -> bool:
         """Write dw into ``buffer``, unless it is an array of another kind; whether it did."""
         if type(g) is not type(buffer) or not g.dtype == self.x.dtype == buffer.dtype:
             return False
-        product(as_rows(g).T, self.x, out=buffer)
+        product(self.through(g).T, self.x, out=buffer)
         return True
 
     @staticmethod
     def sum(pullbacks: Sequence[WeightPullback], gs: Sequence[Array]) -> Array:
         """The sum of the gradients, as one product of stacked arrays."""
         xp = array_module(gs[0])
-        return xp.concatenate(list(map(as_rows, gs))).T @ xp.concatenate([p.x for p in pullbacks])
+        rows = [p.through(g) for p, g in zip(pullbacks, gs, strict=True)]
+        return xp.concatenate(rows).T @ xp.concatenate([p.x for p in pullbacks])
+
+
+@form_of(linear)
+def linear_on_gpu(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
+    """Matrices in C order, as the kernels of the losses and of other layers take them."""
+    return with_relu(x, weight, bias, relu=False) if are_taken(x, weight, bias) else NotImplemented
+
+
+@form_of(linear_relu)
+def linear_relu_on_gpu(x: Any, weight: Any, bias: Any = None) -> Tensor:
+    """One op: a kernel masks the gradient and sums it up for the bias."""
+    inputs = (x, weight) if bias is None else (x, weight, bias)
+    fits = are_taken(*(a.data if isinstance(a, TensorBase) else a for a in inputs))
+    return linear_with_relu(*inputs) if fits else NotImplemented
+
+
+def are_taken(x: Array, weight: Array, bias: Array | None = None) -> bool:
+    """Whether these are of one GPU and dtype, and of shapes that fit."""
+    given = (x, weight) if bias is None else (x, weight, bias)
+    if not on_gpu(x) or not fits(*given) or not x.ndim or weight.ndim != 2:
+        return False
+    return x.shape[-1] == weight.shape[1] and (bias is None or bias.shape == weight.shape[:1])
+
+
+@op
+def linear_with_relu(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
+    return with_relu(x, weight, bias, relu=True)
+
+
+def with_relu(x: Array, weight: Array, bias: Array | None, relu: bool) -> OpResult:
+    """x w.T + b, with ``relu`` what is positive of it."""
+    xp, rows = array_module(x), as_rows(x)
+    y = product(rows, weight.T)
+    if relu or bias is not None:
+        columns.add_bias(y, 0 if bias is None else xp.ascontiguousarray(bias), relu)
+
+    @once
+    def masked(g: Array) -> tuple[Array, Array]:
+        g = xp.ascontiguousarray(as_rows(g))
+        d = xp.empty_like(g) if relu else g
+        return d, columns.gradient_sums(g, y, d=d)[0] if relu else columns.gradient_sums(g)[0]
+
+    through = (lambda g: masked(g)[0]) if relu else as_rows
+    to_x = lambda g: product(through(g), weight).reshape(x.shape)  # noqa: E731
+    pullbacks = to_x, WeightPullback(rows, through), lambda g: masked(g)[1]
+    return y.reshape(*x.shape[:-1], len(weight)), pullbacks if bias is not None else pullbacks[:2]

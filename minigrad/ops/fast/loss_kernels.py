@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ...device import Array, array_module, elementwise_kernel
+from ...device import Array, array_module, compiles_cuda, elementwise_kernel
 from ...pullback import OpResult
+from . import rows
 
 IS_CLASS = "(label >= 0) & (label < classes)"
 
@@ -20,15 +21,20 @@ def cross_entropy(logits: Array, labels: Array) -> OpResult:
     A sample's share is NaN, in the loss and in the gradient, where its label is no class.
     """
     xp, (n, classes) = array_module(logits), logits.shape
-    largest, total, losses = (xp.empty(n, logits.dtype) for _ in range(3))
-    losses_of_rows()(logits, labels, classes, math.nan, largest, total, losses)
+    largest, total = xp.empty(n, logits.dtype), xp.empty(n, logits.dtype)
+    if compiles_cuda() and rows.takes(logits, labels):
+        loss = rows.cross_entropy(xp.ascontiguousarray(logits), labels, largest, total)
+    else:
+        losses = xp.empty(n, logits.dtype)
+        losses_of_rows()(logits, labels, classes, math.nan, largest, total, losses)
+        loss = rows.mean_of_losses(losses) if compiles_cuda() else losses.mean()
 
     def to_logits(g: Array) -> Array:
         d, columns = xp.empty(logits.shape, logits.dtype), (largest[:, None], total[:, None], labels[:, None])
         cross_entropy_gradient()(logits, *columns, g, n, classes, math.nan, d)
         return d
 
-    return losses.mean(), (to_logits, None)
+    return loss, (to_logits, None)
 
 
 def losses_of_rows() -> Callable:

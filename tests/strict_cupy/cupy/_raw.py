@@ -26,7 +26,13 @@ HEADER = Path(__file__).parents[1] / "cuda_on_host.h"
 SIGNATURE = re.compile(
     r'extern "C" __global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(([^)]*)\)', re.DOTALL
 )
-TYPES = {"float": np.float32, "double": np.float64, "unsigned char": np.uint8, "int": np.int32}
+TYPES = {
+    "float": np.float32,
+    "double": np.float64,
+    "unsigned char": np.uint8,
+    "int": np.int32,
+    "long long": np.int64,
+}
 MOST_THREADS = 1024  # of a block
 MOST_SHARED = 48 << 10  # bytes of a block's shared memory, if it asks for no more
 
@@ -109,7 +115,7 @@ class RawKernel:
             if not is_array:
                 if type(x) is not kind:  # a number of Python is passed as 8 bytes
                     raise TypeError(f"{self.name} takes {kind.__name__}, got {type(x).__name__}")
-                values.append(x.item())
+                values.append(np.ctypeslib.as_ctypes_type(kind)(x))
             elif isinstance(x, _array.ndarray):
                 if x.dtype != kind or not x.flags.c_contiguous:
                     raise TypeError(

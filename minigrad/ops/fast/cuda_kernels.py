@@ -1,0 +1,44 @@
+"""Kernels in CUDA C++ from the files of this folder, each compiled once for a type of numbers.
+
+Lecture section: GPU against CPU. Lesson: 04_gpu.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from ...device import Array, compiles_cuda, cuda_module
+from . import elementwise_kernels
+
+C_TYPES = {"f": "float", "d": "double", "l": "long long", "q": "long long", "i": "int", "B": "unsigned char"}
+BLOCKS = 264  # two for each multiprocessor of an H100
+
+
+def fits(*arrays: Array) -> bool:
+    """Whether all are on a GPU, of one dtype, float32 or float64, not empty, and numbered by 31 bits."""
+    sizes = elementwise_kernels.fits(*arrays) and [x.size for x in arrays]
+    return bool(sizes) and min(sizes) > 0 and max(sizes) < 1 << 31 and compiles_cuda()
+
+
+@cache
+def source(file: str) -> str:
+    return Path(__file__).with_name(file).read_text(encoding="utf-8")
+
+
+@cache
+def kernel(file: str, name: str, dtype: str, **macros: object) -> Callable[..., None]:
+    """The kernel ``name`` of a ``file`` for numbers T, whose type has the character ``dtype``."""
+    return cuda_module(source(file), T=C_TYPES[dtype], **macros).get_function(name)
+
+
+def int32(*numbers: int) -> list[np.int32]:
+    """Sizes as a kernel takes them."""
+    return [np.int32(number) for number in numbers]
+
+
+def ceil(a: int, b: int) -> int:
+    return -(-a // b)

@@ -1,0 +1,106 @@
+// Functions of each row of matrices (rows, columns) in C order.
+//
+// Macros: T is float or double, LABEL an integer. Sums are double. A block has THREADS threads, ``width`` for a
+// row, which take every ``width``-th column; both are powers of two.
+
+struct Two {
+    double first, second;
+};
+
+struct Columns {  // those of a thread: begin, begin + width, ... below end; none where its row is none
+    int row, begin, end, width;
+};
+
+__device__ inline Columns columns_of_thread(int rows, int columns, int width) {
+    int row = blockIdx.x * (THREADS / width) + threadIdx.x / width;
+    return {row, (int)threadIdx.x % width, row < rows ? columns : 0, width};
+}
+
+// The sums of ``terms(column)`` over the columns of all threads of a row, which all get them.
+template <class Terms> __device__ inline Two sums(Columns columns, Terms terms) {
+    __shared__ double first[THREADS], second[THREADS];
+    int t = threadIdx.x;
+    Two own = {};
+    for (int column = columns.begin; column < columns.end; column += columns.width) {
+        Two of_column = terms(column);
+        own.first += of_column.first, own.second += of_column.second;
+    }
+    first[t] = own.first, second[t] = own.second;
+    for (int half = columns.width / 2; half; half /= 2) {
+        __syncthreads();
+        if (columns.begin < half) { first[t] += first[t + half], second[t] += second[t + half]; }
+    }
+    __syncthreads();
+    own = {first[t - columns.begin], second[t - columns.begin]};
+    __syncthreads();  // before the next sums are written there
+    return own;
+}
+
+// y = (x - mean) scale weight + bias, where scale = 1 / sqrt(variance + eps) is that of the row.
+extern "C" __global__ void layer_norm(
+    const T *__restrict__ x, const T *__restrict__ weight, const T *__restrict__ bias, T *y, T *mean, T *scale,
+    double eps, int rows, int columns, int width) {
+    Columns of_thread = columns_of_thread(rows, columns, width);
+    ptrdiff_t start = (ptrdiff_t)of_thread.row * columns;
+    double centre = sums(of_thread, [&](int c) { return Two{(double)x[start + c], 0}; }).first / columns;
+    double variance = sums(of_thread, [&](int c) {
+        double deviation = x[start + c] - centre;
+        return Two{deviation * deviation, 0};
+    }).first / columns;
+    T own_mean = centre, own_scale = 1 / sqrt(variance + eps);
+    if (of_thread.begin == 0 && of_thread.end) { mean[of_thread.row] = own_mean, scale[of_thread.row] = own_scale; }
+    for (int c = of_thread.begin; c < of_thread.end; c += width) {
+        y[start + c] = (x[start + c] - own_mean) * own_scale * weight[c] + bias[c];
+    }
+}
+
+// d: the gradient of x. Of g weight its mean is subtracted, and its share along the normalized x.
+extern "C" __global__ void layer_norm_gradient(
+    const T *__restrict__ g, const T *__restrict__ x, const T *__restrict__ weight, const T *__restrict__ mean,
+    const T *__restrict__ scale, T *d, int rows, int columns, int width) {
+    Columns of_thread = columns_of_thread(rows, columns, width);
+    ptrdiff_t start = (ptrdiff_t)of_thread.row * columns;
+    T centre = of_thread.end ? mean[of_thread.row] : T(0), factor = of_thread.end ? scale[of_thread.row] : T(0);
+    auto normal = [&](int c) { return (x[start + c] - centre) * factor; };
+    Two means = sums(of_thread, [&](int c) {
+        double own = (double)g[start + c] * weight[c];
+        return Two{own, own * normal(c)};
+    });
+    T shift = means.first / columns, slope = means.second / columns;
+    for (int c = of_thread.begin; c < of_thread.end; c += width) {
+        d[start + c] = (g[start + c] * weight[c] - shift - normal(c) * slope) * factor;
+    }
+}
+
+// The mean of -log softmax(x)[label], by one block with a thread for each row: a power of two, MOST_ROWS at
+// most. ``largest`` and ``total`` are a row's largest number and the sum of its exponentials less that.
+extern "C" __global__ void cross_entropy(
+    const T *__restrict__ x, const LABEL *__restrict__ labels, T *largest, T *total, T *loss, int rows,
+    int classes) {
+    __shared__ double losses[MOST_ROWS];
+    int row = threadIdx.x;
+    losses[row] = 0;
+    if (row < rows) {
+        const T *of_row = x + (ptrdiff_t)row * classes;
+        T most = of_row[0], sum = 0;
+        for (int c = 1; c < classes; ++c) {
+            if (of_row[c] > most || of_row[c] != of_row[c]) { most = of_row[c]; }
+        }
+        for (int c = 0; c < classes; ++c) { sum += exp(of_row[c] - most); }
+        LABEL label = labels[row];
+        bool is_class = label >= 0 && label < classes;
+        losses[row] = is_class ? log(sum) - (of_row[label] - most) : (T)nan("");
+        largest[row] = most, total[row] = sum;
+    }
+    for (int half = blockDim.x / 2; half; half /= 2) {
+        __syncthreads();
+        if (row < half) { losses[row] += losses[row + half]; }
+    }
+    if (row == 0) { *loss = losses[0] / rows; }
+}
+
+// The mean of ``count`` losses, by one block of THREADS threads.
+extern "C" __global__ void mean_of_losses(const T *__restrict__ losses, T *mean, int count) {
+    double total = sums({0, (int)threadIdx.x, count, THREADS}, [&](int i) { return Two{(double)losses[i], 0}; }).first;
+    if (threadIdx.x == 0) { *mean = total / count; }
+}
