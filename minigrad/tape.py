@@ -9,7 +9,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -275,6 +275,32 @@ def once(f: Callable[[Array], Any]) -> Callable[[Array], Any]:
         return last[1]
 
     return shared
+
+
+class OnceForAll:
+    """Results of ``f(g)``, computed once for several pullbacks, each of which gives one of them away.
+
+    What was given away is computed again at the next call, since who got it may write into it.
+    """
+
+    def __init__(self, f: Callable[[Array], Sequence[Array]]):
+        self.f, self.g = f, None
+        self.results: list[Any] = []
+
+    def read(self, g: Array, i: int) -> Array:
+        """Result ``i``, which stays here."""
+        if self.g is not g or self.results[i] is None:
+            self.g, self.results = g, list(self.f(g))
+        return self.results[i]
+
+    def pullback(self, i: int) -> Callable[[Array], Array]:
+        """A function that gives result ``i`` away."""
+
+        def give(g: Array) -> Array:
+            result, self.results[i] = self.read(g, i), None
+            return result
+
+        return give
 
 
 def input_gradient(d: Any, g: Array, shape: tuple[int, ...], pullback: Callable[[Array], Any]) -> Array:

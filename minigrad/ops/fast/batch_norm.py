@@ -8,14 +8,17 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/__init_
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ... import loops
 from ...device import Array, array_module, elementwise_kernel, on_gpu
+from ...dtypes import floating
 from ...faster import form_of
 from ...memory_order import channels_last
 from ...pullback import OpResult, shape_of
-from ...tape import once
+from ...tape import OnceForAll, once
 from ..batch_norm import (
     Gather,
     Observe,
@@ -44,7 +47,10 @@ def batch_norm_on_gpu(
 ) -> OpResult:
     """Each way the sums of columns, of many rows in two stages, then one pass."""
     shape, fixed = shape_of(x), statistics is not None
-    if not on_gpu(x) or gather is not None or not fits(x, weight, bias, *(statistics or ())):
+    if not on_gpu(x) or gather is not None:
+        return NotImplemented
+    x = floating(x, weight)
+    if not fits(x, weight, bias, *(statistics or ())):
         return NotImplemented
     alike = 2 <= len(shape) <= 4 and weight.shape == bias.shape == shape[1:2]
     if not alike or x.size < 2 * shape[1]:
@@ -56,19 +62,19 @@ def batch_norm_on_gpu(
         observe(mean, variance, len(x))
     y, scale = columns.normalize(x, mean, variance, weight, bias, eps, relu)
     after_relu, in_memory = y if relu else 0, once(pixels)
-    sums = once(lambda g: columns.gradient_sums(in_memory(g), after_relu, x, mean, scale))
+    sums = OnceForAll(lambda g: columns.gradient_sums(in_memory(g), after_relu, x, mean, scale))
 
     def to_x(g: Array) -> Array:
-        moved = (0, 0) if fixed else sums(g)
+        moved = (0, 0) if fixed else (sums.read(g, 0), sums.read(g, 1))
         return images(columns.normalize_gradient(in_memory(g), after_relu, x, mean, scale, weight, *moved))
 
-    return images(y), (to_x, lambda g: sums(g)[1], lambda g: sums(g)[0])
+    return images(y), (to_x, sums.pullback(1), sums.pullback(0))
 
 
 @form_of(move)
 def move_in_one_kernel(
     running: tuple[Array, Array], mean: Array, variance: Array, momentum: float, unbias: float = 1.0
-) -> None:
+) -> Any:
     if not elementwise_kernels.fits(*running, mean, variance):
         return NotImplemented
     statements = "m = m + momentum * (mean - m); v = v + momentum * (unbias * variance - v)"

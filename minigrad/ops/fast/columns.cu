@@ -18,20 +18,26 @@ __device__ inline Rows rows_of_thread(int rows, int columns, int each) {
     return {column, begin + (int)threadIdx.x / WIDTH, column < columns ? end : 0, end - begin};
 }
 
-// The sums of ``terms(row)`` over the rows of all threads of a column, which all get them.
-template <class Terms> __device__ inline Two sums(Rows rows, Terms terms) {
+// The sums over all threads of a column, which all get them.
+__device__ inline Two together(Two own) {
     __shared__ double first[LANES][WIDTH], second[LANES][WIDTH];
     int column = threadIdx.x % WIDTH, lane = threadIdx.x / WIDTH;
-    Two own = {}, all = {};
-    for (int row = rows.begin; row < rows.end; row += LANES) {
-        Two of_row = terms(row);
-        own.first += of_row.first, own.second += of_row.second;
-    }
+    Two all = {};
     first[lane][column] = own.first, second[lane][column] = own.second;
     __syncthreads();
     for (int i = 0; i < LANES; ++i) { all.first += first[i][column], all.second += second[i][column]; }
     __syncthreads();  // before the next sums are written there
     return all;
+}
+
+// The sums of ``terms(row)`` over a column's rows.
+template <class Terms> __device__ inline Two sums(Rows rows, Terms terms) {
+    Two own = {};
+    for (int row = rows.begin; row < rows.end; row += LANES) {
+        Two of_row = terms(row);
+        own.first += of_row.first, own.second += of_row.second;
+    }
+    return together(own);
 }
 
 // One thread of a column keeps its sums, in ``parts`` (parts, 2, columns) if there are several.

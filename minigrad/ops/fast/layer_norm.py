@@ -12,7 +12,7 @@ from ...device import Array, array_module, on_gpu
 from ...dtypes import floating
 from ...faster import form_of
 from ...pullback import OpResult
-from ...tape import once
+from ...tape import OnceForAll, once
 from ..layer_norm import check_last_axes, layer_norm
 from . import columns, rows
 from .cuda_kernels import fits
@@ -53,18 +53,21 @@ def by_loops(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, *, eps: float 
 @form_of(layer_norm)
 def by_kernels(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> OpResult:
     """On a GPU a row by some neighbouring threads, and sums over the rows in two stages."""
-    if not on_gpu(x) or not fits(x, weight, bias):
+    if not on_gpu(x):
         return NotImplemented
     check_last_axes("layer_norm", x, weight, bias)
+    x = floating(x, weight)
+    if not fits(x, weight, bias):
+        return NotImplemented
     contiguous, shape = array_module(x).ascontiguousarray, x.shape
     in_rows = lambda a: contiguous(a).reshape(a.size // weight.size, weight.size)  # noqa: E731
     x, flat = in_rows(x), contiguous(weight).reshape(-1)
     y, mean, scale = rows.layer_norm(x, flat, contiguous(bias).reshape(-1), eps)
     in_memory = once(in_rows)
-    sums = once(lambda g: columns.gradient_sums(in_memory(g), 0, x, mean, scale, by_row=True))
+    sums = OnceForAll(lambda g: columns.gradient_sums(in_memory(g), 0, x, mean, scale, by_row=True))
     to_x = lambda g: rows.layer_norm_gradient(in_memory(g), x, flat, mean, scale).reshape(shape)  # noqa: E731
-    shaped = lambda a: a if weight.ndim == 1 else a.reshape(weight.shape)  # noqa: E731
-    return y.reshape(shape), (to_x, lambda g: shaped(sums(g)[1]), lambda g: shaped(sums(g)[0]))
+    shaped = lambda pull: pull if weight.ndim == 1 else lambda g: pull(g).reshape(weight.shape)  # noqa: E731
+    return y.reshape(shape), (to_x, shaped(sums.pullback(1)), shaped(sums.pullback(0)))
 
 
 @loops.compiled

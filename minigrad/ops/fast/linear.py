@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...device import Array, array_module, on_gpu
+from ...dtypes import in_dtype_of
 from ...faster import form_of
 from ...op import op
 from ...product import product
 from ...pullback import OpResult
-from ...tape import once
+from ...tape import OnceForAll
 from ...tensor_base import TensorBase
 from ..linear import as_rows, linear, linear_relu, weight_pullback
 from . import columns
@@ -53,6 +54,7 @@ class WeightPullback:
 @form_of(linear)
 def linear_on_gpu(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
     """Matrices in C order, as the kernels of the losses and of other layers take them."""
+    x = in_dtype_of(weight, x) if on_gpu(x) else x
     return with_relu(x, weight, bias, relu=False) if are_taken(x, weight, bias) else NotImplemented
 
 
@@ -60,21 +62,22 @@ def linear_on_gpu(x: Array, weight: Array, bias: Array | None = None) -> OpResul
 def linear_relu_on_gpu(x: Any, weight: Any, bias: Any = None) -> Tensor:
     """One op: a kernel masks the gradient and sums it up for the bias."""
     inputs = (x, weight) if bias is None else (x, weight, bias)
-    fits = are_taken(*(a.data if isinstance(a, TensorBase) else a for a in inputs))
-    return linear_with_relu(*inputs) if fits else NotImplemented
+    rows, *parameters = (a.data if isinstance(a, TensorBase) else a for a in inputs)
+    fitting = on_gpu(rows) and are_taken(in_dtype_of(parameters[0], rows), *parameters)
+    return linear_with_relu(*inputs) if fitting else NotImplemented
 
 
 def are_taken(x: Array, weight: Array, bias: Array | None = None) -> bool:
     """Whether these are of one GPU and dtype, and of shapes that fit."""
     given = (x, weight) if bias is None else (x, weight, bias)
-    if not on_gpu(x) or not fits(*given) or not x.ndim or weight.ndim != 2:
+    if not on_gpu(x) or not x.ndim or weight.ndim != 2 or not fits(*given):
         return False
     return x.shape[-1] == weight.shape[1] and (bias is None or bias.shape == weight.shape[:1])
 
 
 @op
 def linear_with_relu(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
-    return with_relu(x, weight, bias, relu=True)
+    return with_relu(in_dtype_of(weight, x), weight, bias, relu=True)
 
 
 def with_relu(x: Array, weight: Array, bias: Array | None, relu: bool) -> OpResult:
@@ -84,13 +87,13 @@ def with_relu(x: Array, weight: Array, bias: Array | None, relu: bool) -> OpResu
     if relu or bias is not None:
         columns.add_bias(y, 0 if bias is None else xp.ascontiguousarray(bias), relu)
 
-    @once
+    @OnceForAll
     def masked(g: Array) -> tuple[Array, Array]:
         g = xp.ascontiguousarray(as_rows(g))
         d = xp.empty_like(g) if relu else g
         return d, columns.gradient_sums(g, y, d=d)[0] if relu else columns.gradient_sums(g)[0]
 
-    through = (lambda g: masked(g)[0]) if relu else as_rows
+    through = (lambda g: masked.read(g, 0)) if relu else as_rows
     to_x = lambda g: product(through(g), weight).reshape(x.shape)  # noqa: E731
-    pullbacks = to_x, WeightPullback(rows, through), lambda g: masked(g)[1]
+    pullbacks = to_x, WeightPullback(rows, through), masked.pullback(1)
     return y.reshape(*x.shape[:-1], len(weight)), pullbacks if bias is not None else pullbacks[:2]

@@ -16,24 +16,29 @@ __device__ inline Columns columns_of_thread(int rows, int columns, int width) {
     return {row, (int)threadIdx.x % width, row < rows ? columns : 0, width};
 }
 
-// The sums of ``terms(column)`` over the columns of all threads of a row, which all get them.
-template <class Terms> __device__ inline Two sums(Columns columns, Terms terms) {
+// The sums over the ``width`` threads of a row, which all get them; ``own`` has the number ``place`` of them.
+__device__ inline Two together(Two own, int place, int width) {
     __shared__ double first[THREADS], second[THREADS];
     int t = threadIdx.x;
+    first[t] = own.first, second[t] = own.second;
+    for (int half = width / 2; half; half /= 2) {
+        __syncthreads();
+        if (place < half) { first[t] += first[t + half], second[t] += second[t + half]; }
+    }
+    __syncthreads();
+    Two all = {first[t - place], second[t - place]};
+    __syncthreads();  // before the next sums are written there
+    return all;
+}
+
+// The sums of ``terms(column)`` over a row's columns.
+template <class Terms> __device__ inline Two sums(Columns columns, Terms terms) {
     Two own = {};
     for (int column = columns.begin; column < columns.end; column += columns.width) {
         Two of_column = terms(column);
         own.first += of_column.first, own.second += of_column.second;
     }
-    first[t] = own.first, second[t] = own.second;
-    for (int half = columns.width / 2; half; half /= 2) {
-        __syncthreads();
-        if (columns.begin < half) { first[t] += first[t + half], second[t] += second[t + half]; }
-    }
-    __syncthreads();
-    own = {first[t - columns.begin], second[t - columns.begin]};
-    __syncthreads();  // before the next sums are written there
-    return own;
+    return together(own, columns.begin, columns.width);
 }
 
 // y = (x - mean) scale weight + bias, where scale = 1 / sqrt(variance + eps) is that of the row.

@@ -1,7 +1,7 @@
 """CUDA C++ on the host: a ``RawModule`` is compiled by g++, and the threads of a block take turns.
 
 Each array that a kernel gets ends where memory begins that nobody may touch: a thread that reads or writes
-beyond it ends the process with SIGSEGV. ``order`` says which thread of a block is first; a kernel whose
+beyond it is an IndexError. ``order`` says which thread of a block is first; a kernel whose
 result depends on it has a race.
 """
 
@@ -132,7 +132,10 @@ class RawKernel:
                     f"{self.name} takes arrays of the device, or 0 for none, got {type(x).__name__}"
                 )
         note("launch")
-        if not self._launch(*grid, threads, order, *values):
+        result = self._launch(*grid, threads, order, *values)
+        if result == 2:
+            raise IndexError(f"{self.name}: a thread reads or writes behind the end of an array")
+        if not result:
             raise RuntimeError(f"{self.name}: some threads of a block ended where others wait for them")
         for x, memory in written:
             _memory.write(x, memory)
