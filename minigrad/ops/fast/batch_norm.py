@@ -56,17 +56,20 @@ def batch_norm_on_gpu(
     if not alike or x.size < 2 * shape[1]:
         return NotImplemented
     pixels, images = channels_last(x, x.size // shape[1])
-    x, (weight, bias) = pixels(x), map(array_module(x).ascontiguousarray, (weight, bias))
-    mean, variance = statistics or columns.moments(x)
+    xp, x = array_module(x), pixels(x)
+    weight, bias = xp.ascontiguousarray(weight), xp.ascontiguousarray(bias)
+    mean, variance = statistics or columns.sums("moments", "merge_moments", (x,))
     if observe is not None and not fixed:
         observe(mean, variance, len(x))
-    y, scale = columns.normalize(x, mean, variance, weight, bias, eps, relu)
-    after_relu, in_memory = y if relu else 0, once(pixels)
-    sums = OnceForAll(lambda g: columns.gradient_sums(in_memory(g), after_relu, x, mean, scale))
+    y, scale = xp.empty(x.shape, x.dtype), xp.empty(shape[1], x.dtype)
+    columns.each_element("normalize", x, mean, variance, weight, bias, y, scale, settings=(eps, relu))
+    normal, after_relu, in_memory = (x, mean, scale), y if relu else None, once(pixels)
+    sums = OnceForAll(lambda g: columns.gradient_sums(in_memory(g), after_relu, normal))
 
     def to_x(g: Array) -> Array:
-        moved = (0, 0) if fixed else (sums.read(g, 0), sums.read(g, 1))
-        return images(columns.normalize_gradient(in_memory(g), after_relu, x, mean, scale, weight, *moved))
+        d, moved = xp.empty(x.shape, x.dtype), (None, None) if fixed else (sums.read(g, 0), sums.read(g, 1))
+        columns.each_element("normalize_gradient", in_memory(g), after_relu, *normal, weight, *moved, d)
+        return images(d)
 
     return images(y), (to_x, sums.pullback(1), sums.pullback(0))
 

@@ -48,8 +48,7 @@ __device__ inline void keep(Two sums, int columns, double *parts, T *first, T *s
         parts[(ptrdiff_t)blockIdx.y * 2 * columns + column] = sums.first;
         parts[((ptrdiff_t)blockIdx.y * 2 + 1) * columns + column] = sums.second;
     } else {
-        first[column] = sums.first;
-        if (second != nullptr) { second[column] = sums.second; }
+        first[column] = sums.first, second[column] = sums.second;
     }
 }
 
@@ -63,7 +62,8 @@ __device__ inline T before_relu(const T *__restrict__ g, const T *__restrict__ y
     return y == nullptr || y[i] != 0 ? g[i] : T(0);
 }
 
-extern "C" __global__ void add_parts(const double *__restrict__ parts, T *first, T *second, int count, int columns) {
+extern "C" __global__ void add_parts(
+    const double *__restrict__ parts, T *first, T *second, int count, int rows, int columns, int each) {
     Rows of_thread = rows_of_thread(count, columns, count);
     Two total = sums(of_thread, [&](int part) { return of_part(parts, part, of_thread.column, columns); });
     keep(total, columns, nullptr, first, second);
@@ -71,7 +71,7 @@ extern "C" __global__ void add_parts(const double *__restrict__ parts, T *first,
 
 // total (columns): the sums of the gradients g before a ReLU, which are written into d; along (columns): the
 // sums of their products with (x - mean) scale. mean and scale have a number for each column, or for each
-// row if ``by_row``. y, d, and x with mean, scale and along may be absent.
+// row if ``by_row``. y, d, and x with mean and scale may be absent.
 extern "C" __global__ void gradient_sums(
     const T *__restrict__ g, const T *__restrict__ y, const T *__restrict__ x, const T *__restrict__ mean,
     const T *__restrict__ scale, T *d, double *parts, T *total, T *along, int rows, int columns, int each,
@@ -121,8 +121,8 @@ extern "C" __global__ void merge_moments(
 // y = (x - mean) scale weight + bias, with a ReLU, and scale = 1 / sqrt(variance + eps), for each column.
 extern "C" __global__ void normalize(
     const T *__restrict__ x, const T *__restrict__ mean, const T *__restrict__ variance,
-    const T *__restrict__ weight, const T *__restrict__ bias, T *y, T *scale, double eps, int rows, int columns,
-    int each, int relu) {
+    const T *__restrict__ weight, const T *__restrict__ bias, T *y, T *scale, int rows, int columns, int each,
+    double eps, int relu) {
     Rows of_thread = rows_of_thread(rows, columns, each);
     int c = of_thread.column;
     if (c >= columns) { return; }
@@ -153,10 +153,14 @@ extern "C" __global__ void normalize_gradient(
     }
 }
 
-// y += bias (columns), with a ReLU; a thread for each element. The bias may be absent.
-extern "C" __global__ void add_bias(T *y, const T *__restrict__ bias, int rows, int columns, int relu) {
-    ptrdiff_t i = (ptrdiff_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= (ptrdiff_t)rows * columns) { return; }
-    T value = bias == nullptr ? y[i] : y[i] + bias[i % columns];
-    y[i] = relu && value <= 0 ? T(0) : value;
+// y += bias, with a ReLU. The bias may be absent.
+extern "C" __global__ void add_bias(T *y, const T *__restrict__ bias, int rows, int columns, int each, int relu) {
+    Rows of_thread = rows_of_thread(rows, columns, each);
+    if (of_thread.column >= columns) { return; }
+    T shift = bias == nullptr ? T(0) : bias[of_thread.column];
+    for (int row = of_thread.begin; row < of_thread.end; row += LANES) {
+        ptrdiff_t i = (ptrdiff_t)row * columns + of_thread.column;
+        T value = y[i] + shift;
+        y[i] = relu && value <= 0 ? T(0) : value;
+    }
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,14 +31,17 @@ def source(file: str) -> str:
 
 
 @cache
-def kernel(file: str, name: str, dtype: str, **macros: object) -> Callable[..., None]:
-    """The kernel ``name`` of a ``file`` for numbers T, whose type has the character ``dtype``."""
-    return cuda_module(source(file), T=C_TYPES[dtype], **macros).get_function(name)
+def kernel(file: str, name: str, **macros: object) -> Callable[..., None]:
+    return cuda_module(source(file), **macros).get_function(name)
 
 
-def int32(*numbers: int) -> list[np.int32]:
-    """Sizes as a kernel takes them."""
-    return [np.int32(number) for number in numbers]
+def launch(
+    file: str, name: str, grid: tuple[int, ...], threads: int, *arguments: Any, dtype: Any, **macros: object
+) -> None:
+    """Call the kernel ``name`` of a ``file``, whose T is ``dtype``; None is an array that is not there."""
+    numbers = {int: np.int32, bool: np.int32, float: np.float64}
+    values = (0 if x is None else numbers.get(type(x), lambda x: x)(x) for x in arguments)
+    kernel(file, name, T=C_TYPES[dtype.char], **macros)(grid, (threads,), tuple(values))
 
 
 def ceil(a: int, b: int) -> int:

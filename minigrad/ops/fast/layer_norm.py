@@ -5,6 +5,8 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/__init_
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ... import loops
@@ -14,8 +16,10 @@ from ...faster import form_of
 from ...pullback import OpResult
 from ...tape import OnceForAll, once
 from ..layer_norm import check_last_axes, layer_norm
-from . import columns, rows
-from .cuda_kernels import fits
+from .columns import gradient_sums
+from .cuda_kernels import ceil, fits, launch
+
+THREADS = 256  # of a block, which has several rows if they are short
 
 
 @form_of(layer_norm)
@@ -62,10 +66,23 @@ def by_kernels(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Op
     contiguous, shape = array_module(x).ascontiguousarray, x.shape
     in_rows = lambda a: contiguous(a).reshape(a.size // weight.size, weight.size)  # noqa: E731
     x, flat = in_rows(x), contiguous(weight).reshape(-1)
-    y, mean, scale = rows.layer_norm(x, flat, contiguous(bias).reshape(-1), eps)
+    count, columns = x.shape
+    y, mean, scale = (array_module(x).empty(size, x.dtype) for size in (x.shape, count, count))
+    width = min(max((1 << (columns - 1).bit_length()) // 4, 1), THREADS)
+
+    def of_rows(name: str, *arguments: Any) -> None:
+        blocks, block = ceil(count, THREADS // width), {"dtype": x.dtype, "THREADS": THREADS}
+        launch("layer_norm.cu", name, (blocks,), THREADS, *arguments, count, columns, width, eps, **block)
+
+    of_rows("layer_norm", x, flat, contiguous(bias).reshape(-1), y, mean, scale)
     in_memory = once(in_rows)
-    sums = OnceForAll(lambda g: columns.gradient_sums(in_memory(g), 0, x, mean, scale, by_row=True))
-    to_x = lambda g: rows.layer_norm_gradient(in_memory(g), x, flat, mean, scale).reshape(shape)  # noqa: E731
+    sums = OnceForAll(lambda g: gradient_sums(in_memory(g), normal=(x, mean, scale), by_row=True))
+
+    def to_x(g: Array) -> Array:
+        d = array_module(x).empty(x.shape, x.dtype)
+        of_rows("layer_norm_gradient", in_memory(g), x, flat, mean, scale, d)
+        return d.reshape(shape)
+
     shaped = lambda pull: pull if weight.ndim == 1 else lambda g: pull(g).reshape(weight.shape)  # noqa: E731
     return y.reshape(shape), (to_x, shaped(sums.pullback(1)), shaped(sums.pullback(0)))
 

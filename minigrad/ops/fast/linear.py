@@ -70,7 +70,7 @@ def linear_relu_on_gpu(x: Any, weight: Any, bias: Any = None) -> Tensor:
 def are_taken(x: Array, weight: Array, bias: Array | None = None) -> bool:
     """Whether these are of one GPU and dtype, and of shapes that fit."""
     given = (x, weight) if bias is None else (x, weight, bias)
-    if not on_gpu(x) or not x.ndim or weight.ndim != 2 or not fits(*given):
+    if not on_gpu(x) or not fits(*given) or not x.ndim or weight.ndim != 2:
         return False
     return x.shape[-1] == weight.shape[1] and (bias is None or bias.shape == weight.shape[:1])
 
@@ -85,13 +85,14 @@ def with_relu(x: Array, weight: Array, bias: Array | None, relu: bool) -> OpResu
     xp, rows = array_module(x), as_rows(x)
     y = product(rows, weight.T)
     if relu or bias is not None:
-        columns.add_bias(y, 0 if bias is None else xp.ascontiguousarray(bias), relu)
+        shift = None if bias is None else xp.ascontiguousarray(bias)
+        columns.each_element("add_bias", y, shift, settings=(relu,))
 
     @OnceForAll
     def masked(g: Array) -> tuple[Array, Array]:
         g = xp.ascontiguousarray(as_rows(g))
-        d = xp.empty_like(g) if relu else g
-        return d, columns.gradient_sums(g, y, d=d)[0] if relu else columns.gradient_sums(g)[0]
+        d = xp.empty_like(g) if relu else None
+        return d, columns.gradient_sums(g, y if relu else None, d=d)[0]
 
     through = (lambda g: masked.read(g, 0)) if relu else as_rows
     to_x = lambda g: product(through(g), weight).reshape(x.shape)  # noqa: E731

@@ -1,4 +1,4 @@
-"""Laws of minigrad/ops/fast/cuda_kernels.py, columns.py and rows.py: kernels in CUDA C++ compute what the
+"""Laws of minigrad/ops/fast/cuda_kernels.py and columns.py: kernels in CUDA C++ compute what the
 readable forms do, whichever thread of a block is first.
 
 They run where ``cupy`` is the double and g++ is there, which compiles the kernels.

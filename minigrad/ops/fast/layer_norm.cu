@@ -1,7 +1,7 @@
-// Functions of each row of matrices (rows, columns) in C order.
+// Layer norm: each row of matrices (rows, columns) in C order with mean 0 and variance 1.
 //
-// Macros: T is float or double, LABEL an integer. Sums are double. A block has THREADS threads, ``width`` for a
-// row, which take every ``width``-th column; both are powers of two.
+// Macros: T is float or double. Sums are double. A block has THREADS threads, ``width`` for a row, which take
+// every ``width``-th column; both are powers of two.
 
 struct Two {
     double first, second;
@@ -44,7 +44,7 @@ template <class Terms> __device__ inline Two sums(Columns columns, Terms terms) 
 // y = (x - mean) scale weight + bias, where scale = 1 / sqrt(variance + eps) is that of the row.
 extern "C" __global__ void layer_norm(
     const T *__restrict__ x, const T *__restrict__ weight, const T *__restrict__ bias, T *y, T *mean, T *scale,
-    double eps, int rows, int columns, int width) {
+    int rows, int columns, int width, double eps) {
     Columns of_thread = columns_of_thread(rows, columns, width);
     ptrdiff_t start = (ptrdiff_t)of_thread.row * columns;
     double centre = sums(of_thread, [&](int c) { return Two{(double)x[start + c], 0}; }).first / columns;
@@ -62,7 +62,7 @@ extern "C" __global__ void layer_norm(
 // d: the gradient of x. Of g weight its mean is subtracted, and its share along the normalized x.
 extern "C" __global__ void layer_norm_gradient(
     const T *__restrict__ g, const T *__restrict__ x, const T *__restrict__ weight, const T *__restrict__ mean,
-    const T *__restrict__ scale, T *d, int rows, int columns, int width) {
+    const T *__restrict__ scale, T *d, int rows, int columns, int width, double eps) {
     Columns of_thread = columns_of_thread(rows, columns, width);
     ptrdiff_t start = (ptrdiff_t)of_thread.row * columns;
     T centre = of_thread.end ? mean[of_thread.row] : T(0), factor = of_thread.end ? scale[of_thread.row] : T(0);
@@ -75,37 +75,4 @@ extern "C" __global__ void layer_norm_gradient(
     for (int c = of_thread.begin; c < of_thread.end; c += width) {
         d[start + c] = (g[start + c] * weight[c] - shift - normal(c) * slope) * factor;
     }
-}
-
-// The mean of -log softmax(x)[label], by one block with a thread for each row: a power of two, MOST_ROWS at
-// most. ``largest`` and ``total`` are a row's largest number and the sum of its exponentials less that.
-extern "C" __global__ void cross_entropy(
-    const T *__restrict__ x, const LABEL *__restrict__ labels, T *largest, T *total, T *loss, int rows,
-    int classes) {
-    __shared__ double losses[MOST_ROWS];
-    int row = threadIdx.x;
-    losses[row] = 0;
-    if (row < rows) {
-        const T *of_row = x + (ptrdiff_t)row * classes;
-        T most = of_row[0], sum = 0;
-        for (int c = 1; c < classes; ++c) {
-            if (of_row[c] > most || of_row[c] != of_row[c]) { most = of_row[c]; }
-        }
-        for (int c = 0; c < classes; ++c) { sum += exp(of_row[c] - most); }
-        LABEL label = labels[row];
-        bool is_class = label >= 0 && label < classes;
-        losses[row] = is_class ? log(sum) - (of_row[label] - most) : (T)nan("");
-        largest[row] = most, total[row] = sum;
-    }
-    for (int half = blockDim.x / 2; half; half /= 2) {
-        __syncthreads();
-        if (row < half) { losses[row] += losses[row + half]; }
-    }
-    if (row == 0) { *loss = losses[0] / rows; }
-}
-
-// The mean of ``count`` losses, by one block of THREADS threads.
-extern "C" __global__ void mean_of_losses(const T *__restrict__ losses, T *mean, int count) {
-    double total = sums({0, (int)threadIdx.x, count, THREADS}, [&](int i) { return Two{(double)losses[i], 0}; }).first;
-    if (threadIdx.x == 0) { *mean = total / count; }
 }
