@@ -277,30 +277,28 @@ def once(f: Callable[[Array], Any]) -> Callable[[Array], Any]:
     return shared
 
 
-class OnceForAll:
-    """Results of ``f(g)``, computed once for several pullbacks, each of which gives one of them away.
+def once_for_all(
+    f: Callable[[Array], Sequence[Array | None]],
+) -> tuple[Callable[[Array, int], Any], Callable[[int], Callable[[Array], Array]]]:
+    """Two functions: ``read(g, i)`` is result i of ``f(g)``, ``pullback(i)(g)`` gives it away.
 
-    What was given away is computed again at the next call, since who got it may write into it.
+    All results are computed at once, and again after one that is asked for was given away.
     """
+    last: list[Any] = []
 
-    def __init__(self, f: Callable[[Array], Sequence[Array]]):
-        self.f, self.g = f, None
-        self.results: list[Any] = []
+    def read(g: Array, i: int) -> Any:
+        if not last or last[0] is not g or last[1][i] is None:
+            last[:] = g, list(f(g))
+        return last[1][i]
 
-    def read(self, g: Array, i: int) -> Array:
-        """Result ``i``, which stays here."""
-        if self.g is not g or self.results[i] is None:
-            self.g, self.results = g, list(self.f(g))
-        return self.results[i]
-
-    def pullback(self, i: int) -> Callable[[Array], Array]:
-        """A function that gives result ``i`` away."""
-
+    def pullback(i: int) -> Callable[[Array], Array]:
         def give(g: Array) -> Array:
-            result, self.results[i] = self.read(g, i), None
+            result, last[1][i] = read(g, i), None
             return result
 
         return give
+
+    return read, pullback
 
 
 def input_gradient(d: Any, g: Array, shape: tuple[int, ...], pullback: Callable[[Array], Any]) -> Array:

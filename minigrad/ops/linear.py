@@ -6,7 +6,6 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,11 +15,7 @@ from ..faster import faster
 from ..op import op
 from ..product import product
 from ..pullback import OpResult, Pullback, shape_of
-from .elementwise import relu
-from .selection import sum_by_row
-
-if TYPE_CHECKING:
-    from ..tensor import Tensor
+from .selection import positive_part, sum_by_row, where_positive
 
 
 @op
@@ -55,12 +50,12 @@ def matmul(x: Array, y: Array) -> OpResult:
 
 @op
 @faster
-def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
+def linear(x: Array, weight: Array, bias: Array | None = None, *, relu: bool = False) -> OpResult:
     """x w.T + b for x (..., in), weight (out, in) and bias (out,), as one product of all rows of x.
 
     A matrix x is multiplied as (w x.T).T, with the big operand on the left and the samples last in memory,
-    which is up to a half faster at few rows. x is taken in the dtype of weight. Raises ValueError where the
-    shapes do not fit.
+    which is up to a half faster at few rows. x is taken in the dtype of weight. With ``relu`` the value is
+    max(y, 0). Raises ValueError where the shapes do not fit.
     """
     first, second = shape_of(x), shape_of(weight)
     if not first or len(second) != 2 or first[-1] != second[1]:
@@ -79,17 +74,14 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> OpResult:
     else:
         y = product(rows, weight.T).reshape(*first[:-1], second[0])
         to_x = lambda g: product(as_rows(g), weight).reshape(first)  # noqa: E731
-    if bias is None:
-        return y, (to_x, to_weight)
-    y = y.astype(array_module(y).result_type(y, bias), copy=False)
-    y += bias
-    return y, (to_x, to_weight, lambda g: g)
-
-
-@faster
-def linear_relu(x: Any, weight: Any, bias: Any = None) -> Tensor:
-    """``relu(linear(x, weight, bias))``, which on a GPU is a product and one kernel after it."""
-    return relu(linear(x, weight) if bias is None else linear(x, weight, bias))
+    pullbacks = (to_x, to_weight) if bias is None else (to_x, to_weight, lambda g: g)
+    if bias is not None:
+        y = y.astype(array_module(y).result_type(y, bias), copy=False)
+        y += bias
+    if not relu:
+        return y, pullbacks
+    y = positive_part(y)
+    return y, tuple(lambda g, pull=pull: pull(where_positive(g, y)) for pull in pullbacks)
 
 
 @faster

@@ -18,7 +18,7 @@ from ...dtypes import floating
 from ...faster import form_of
 from ...memory_order import channels_last
 from ...pullback import OpResult, shape_of
-from ...tape import OnceForAll, once
+from ...tape import once, once_for_all
 from ..batch_norm import (
     Gather,
     Observe,
@@ -64,14 +64,14 @@ def batch_norm_on_gpu(
     y, scale = xp.empty(x.shape, x.dtype), xp.empty(shape[1], x.dtype)
     columns.each_element("normalize", x, mean, variance, weight, bias, y, scale, settings=(eps, relu))
     normal, after_relu, in_memory = (x, mean, scale), y if relu else None, once(pixels)
-    sums = OnceForAll(lambda g: columns.gradient_sums(in_memory(g), after_relu, normal))
+    read, pullback = once_for_all(lambda g: columns.gradient_sums(in_memory(g), after_relu, normal))
 
     def to_x(g: Array) -> Array:
-        d, moved = xp.empty(x.shape, x.dtype), (None, None) if fixed else (sums.read(g, 0), sums.read(g, 1))
+        d, moved = xp.empty(x.shape, x.dtype), (None, None) if fixed else (read(g, 0), read(g, 1))
         columns.each_element("normalize_gradient", in_memory(g), after_relu, *normal, weight, *moved, d)
         return images(d)
 
-    return images(y), (to_x, sums.pullback(1), sums.pullback(0))
+    return images(y), (to_x, pullback(1), pullback(0))
 
 
 @form_of(move)

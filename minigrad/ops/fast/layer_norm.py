@@ -14,7 +14,7 @@ from ...device import Array, array_module, on_gpu
 from ...dtypes import floating
 from ...faster import form_of
 from ...pullback import OpResult
-from ...tape import OnceForAll, once
+from ...tape import once, once_for_all
 from ..layer_norm import check_last_axes, layer_norm
 from .columns import gradient_sums
 from .cuda_kernels import ceil, fits, launch
@@ -76,7 +76,7 @@ def by_kernels(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Op
 
     of_rows("layer_norm", x, flat, contiguous(bias).reshape(-1), y, mean, scale)
     in_memory = once(in_rows)
-    sums = OnceForAll(lambda g: gradient_sums(in_memory(g), normal=(x, mean, scale), by_row=True))
+    _, pullback = once_for_all(lambda g: gradient_sums(in_memory(g), normal=(x, mean, scale), by_row=True))
 
     def to_x(g: Array) -> Array:
         d = array_module(x).empty(x.shape, x.dtype)
@@ -84,7 +84,7 @@ def by_kernels(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Op
         return d.reshape(shape)
 
     shaped = lambda pull: pull if weight.ndim == 1 else lambda g: pull(g).reshape(weight.shape)  # noqa: E731
-    return y.reshape(shape), (to_x, shaped(sums.pullback(1)), shaped(sums.pullback(0)))
+    return y.reshape(shape), (to_x, shaped(pullback(1)), shaped(pullback(0)))
 
 
 @loops.compiled

@@ -83,16 +83,6 @@ def random_arrays(seed: int, dtype: Any, *shapes: tuple[int, ...], special: bool
     return arrays
 
 
-def readable_linear_relu(x: np.ndarray, w: np.ndarray, b: np.ndarray | None = None) -> OpResult:
-    y = x @ w.T if b is None else x @ w.T + b
-    masked = lambda g: np.where(y <= 0, 0, g)  # noqa: E731
-    pullbacks = (
-        lambda g: masked(g) @ w,
-        lambda g: np.tensordot(masked(g).T, x.T, [[*range(1, g.ndim)], [*range(1, g.ndim)]]),
-    )
-    return np.where(y <= 0, 0, y), pullbacks if b is None else (*pullbacks, masked)
-
-
 def steepest_of(x: np.ndarray, axis: int | tuple[int, ...]) -> float:
     """How much a normalisation of x over ``axis`` may enlarge rounding: twice by the largest scale."""
     variances = x.astype(np.float64).var(axis)[np.isfinite(x).all(axis)]

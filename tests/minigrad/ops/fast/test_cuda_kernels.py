@@ -13,13 +13,11 @@ from minigrad import ops
 from minigrad.device import compiles_cuda
 from minigrad.ops.fast import loss_kernels
 from minigrad.ops.fast.columns import FEW, split
-from minigrad.ops.fast.linear import linear_with_relu
 from tests.double import ON_DOUBLE, check_on_double, needs_double
 from tests.minigrad import gpu_laws
 from tests.minigrad.ops.fast.cuda_laws import (
     kernels_are_the_readable_form,
     random_arrays,
-    readable_linear_relu,
     steepest_of,
 )
 
@@ -40,15 +38,21 @@ def test_this_file_on_the_double(pytestconfig):
 
 @needs_kernels
 @given(
-    seed=seeds, n=row_counts, n_in=sizes, n_out=sizes, dtype=dtypes, bias=st.booleans(), special=st.booleans()
+    seed=seeds,
+    n=row_counts,
+    n_in=sizes,
+    n_out=sizes,
+    dtype=dtypes,
+    bias=st.booleans(),
+    relu=st.booleans(),
+    special=st.booleans(),
 )
-def test_linear_with_relu(seed, n, n_in, n_out, dtype, bias, special):
+def test_linear(seed, n, n_in, n_out, dtype, bias, relu, special):
     x, g, w, b = random_arrays(seed, dtype, (n, n_in), (n, n_out), (n_out, n_in), (n_out,), special=special)
     inputs, most = (x, w, b) if bias else (x, w), 2 if n <= FEW else 3
     most += 6 * ([n, n_in, n_out].count(1) > 1)  # CuPy multiplies vectors by two kernels
-    kernels_are_the_readable_form(inspect.unwrap(linear_with_relu), readable_linear_relu, most, g, *inputs)
-    linear = gpu_laws.function_of_arrays(ops.linear)
-    kernels_are_the_readable_form(linear, inspect.unwrap(linear), most, g, *inputs)
+    function, readable = gpu_laws.function_of_arrays(ops.linear), inspect.unwrap(ops.linear)
+    kernels_are_the_readable_form(function, readable, most, g, *inputs, relu=relu)
 
 
 @needs_kernels
@@ -118,8 +122,8 @@ def test_layer_norm(seed, n, shape, dtype, special):
 def test_cross_entropy(seed, n, classes, dtype, label_kind, special):
     x, g = random_arrays(seed, dtype, (n, classes), (), special=special)
     labels = np.random.default_rng(seed).integers(0, classes, n).astype(label_kind)
-    one_block = n <= loss_kernels.MOST_ROWS
-    most, readable = 2 if one_block else 4, inspect.unwrap(ops.cross_entropy)
+    one_block = n <= loss_kernels.MOST_ROWS and n * classes <= loss_kernels.MOST_LOGITS
+    most, readable = 2 if one_block else 3, inspect.unwrap(ops.cross_entropy)
     kernels_are_the_readable_form(loss_kernels.cross_entropy, readable, most, np.ones_like(g), x, labels)
 
 
