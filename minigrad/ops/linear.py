@@ -15,6 +15,7 @@ from ..faster import faster
 from ..op import op
 from ..product import product
 from ..pullback import OpResult, Pullback, shape_of
+from ..tape import once
 from .selection import positive_part, sum_by_row, where_positive
 
 
@@ -81,7 +82,8 @@ def linear(x: Array, weight: Array, bias: Array | None = None, *, relu: bool = F
     if not relu:
         return y, pullbacks
     y = positive_part(y)
-    return y, tuple(lambda g, pull=pull: pull(where_positive(g, y)) for pull in pullbacks)
+    before = once(lambda g: where_positive(g, y))
+    return y, tuple(lambda g, pull=pull: pull(before(g)) for pull in pullbacks)
 
 
 @faster

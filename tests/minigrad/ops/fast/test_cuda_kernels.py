@@ -13,6 +13,8 @@ from minigrad import ops
 from minigrad.device import compiles_cuda
 from minigrad.ops.fast import loss_kernels
 from minigrad.ops.fast.columns import FEW, split
+from tests.bugs import in_cuda
+from tests.bugs.bug import hunt
 from tests.double import ON_DOUBLE, check_on_double, needs_double
 from tests.minigrad import gpu_laws
 from tests.minigrad.ops.fast.cuda_laws import (
@@ -139,3 +141,9 @@ def test_the_parts_of_a_matrix_are_all_its_rows(rows, columns, few):
     (across, parts), each = split(rows, columns, few)
     assert (parts - 1) * each < rows <= parts * each and (across - 1) * 32 < columns <= across * 32
     assert parts == 1 or parts * across <= 264
+
+
+@needs_kernels
+@pytest.mark.parametrize("bug", in_cuda.BUGS, ids=lambda bug: bug.name)
+def test_its_law_catches_the_bug(bug):
+    hunt(bug)
