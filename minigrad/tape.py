@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -292,6 +292,7 @@ def once_for_all(
         return last[1][i]
 
     def pullback(i: int) -> Callable[[Array], Array]:
+        @wraps(f)
         def give(g: Array) -> Array:
             result, last[1][i] = read(g, i), None
             return result

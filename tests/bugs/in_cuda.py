@@ -14,8 +14,9 @@ from tests.minigrad.ops.fast.cuda_laws import kernels_are_the_readable_form, ran
 
 
 def a_linear_layer_is_the_readable_one() -> None:
-    for rows in (40, 1030):
-        x, g, w, b = random_arrays(0, np.float64, (rows, 5), (rows, 33), (33, 5), (33,), special=rows == 40)
+    for rows, n_out in ((40, 33), (1030, 33), (40, 3)):
+        shapes = (rows, 5), (rows, n_out), (n_out, 5), (n_out,)
+        x, g, w, b = random_arrays(0, np.float64, *shapes, special=rows == 40)
         linear = gpu_laws.function_of_arrays(ops.linear)
         x[0], b[0] = 0, 0  # a value of 0, where a ReLU lets nothing through
         kernels_are_the_readable_form(linear, inspect.unwrap(ops.linear), 3, g, x, w, b, relu=True)
@@ -97,6 +98,27 @@ BUGS = [
         "begin + each",
         a_linear_layer_is_the_readable_one,
         "behind the end|gradient",
+    ),
+    in_cuda(
+        "a small layer passes its ReLU at 0",
+        "y[j] != 0 ? (double)g[j]",
+        "y[j] >= 0 ? (double)g[j]",
+        a_linear_layer_is_the_readable_one,
+        "gradient",
+    ),
+    in_cuda(
+        "a small layer's last thread writes more",
+        "i < of_x + of_w + n_out",
+        "i >= of_x + of_w",
+        a_linear_layer_is_the_readable_one,
+        "behind the end",
+    ),
+    in_cuda(
+        "a small layer's ReLU stops NaN",
+        "relu && total <= 0",
+        "relu && !(total > 0)",
+        a_linear_layer_is_the_readable_one,
+        "the value",
     ),
     in_cuda(
         "the first part of a matrix is all of it",

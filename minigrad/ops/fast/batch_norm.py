@@ -34,7 +34,7 @@ from .cuda_kernels import fits
 
 
 @form_of(batch_norm)
-def batch_norm_on_gpu(
+def batch_norm_by_kernels(
     x: Array,
     weight: Array,
     bias: Array,

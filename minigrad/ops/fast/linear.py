@@ -6,6 +6,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/__init_
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ...device import Array, array_module, on_gpu
 from ...dtypes import in_dtype_of
@@ -15,7 +16,9 @@ from ...pullback import OpResult
 from ...tape import once_for_all
 from ..linear import as_rows, linear, weight_pullback
 from . import columns
-from .cuda_kernels import fits
+from .cuda_kernels import ceil, fits, launch
+
+MOST_ROWS, MOST_INPUTS, MOST_OUTPUTS = 256, 512, 32  # of a product for which a launch of cuBLAS takes longer
 
 
 @form_of(weight_pullback)
@@ -46,7 +49,7 @@ class WeightPullback:
 
 
 @form_of(linear)
-def linear_on_gpu(x: Array, weight: Array, bias: Array | None = None, *, relu: bool = False) -> OpResult:
+def linear_by_kernels(x: Array, weight: Array, bias: Array | None = None, *, relu: bool = False) -> OpResult:
     """Matrices in C order; a kernel adds the bias, and one masks the gradient and sums it up."""
     if not on_gpu(x):
         return NotImplemented
@@ -55,19 +58,51 @@ def linear_on_gpu(x: Array, weight: Array, bias: Array | None = None, *, relu: b
         return NotImplemented
     if x.shape[-1] != weight.shape[1] or bias is not None and bias.shape != weight.shape[:1]:
         return NotImplemented
-    xp, rows = array_module(x), as_rows(x)
-    y = product(rows, weight.T)
+    rows = as_rows(x)
+    few = len(rows) <= MOST_ROWS and len(weight) <= MOST_OUTPUTS and weight.shape[1] <= MOST_INPUTS
+    y, (to_rows, *others) = (by_own_kernels if few else by_products)(rows, weight, bias, relu)
+    others = others if bias is not None else others[:1]
+    if x.ndim == 2:
+        return y, (to_rows, *others)
+    return y.reshape(*x.shape[:-1], len(weight)), (lambda g: to_rows(g).reshape(x.shape), *others)
+
+
+def by_products(x: Array, weight: Array, bias: Array | None, relu: bool) -> OpResult:
+    """The layer of rows x, by cuBLAS."""
+    xp, y = array_module(x), product(x, weight.T)
     if relu or bias is not None:
         shift = None if bias is None else xp.ascontiguousarray(bias)
         columns.each_element("add_bias", y, shift, settings=(relu,))
 
-    def masked(g: Array) -> tuple[Array, Array]:
+    def masked(g: Array) -> tuple[Array | None, Array]:
         g = xp.ascontiguousarray(as_rows(g))
         d = xp.empty_like(g) if relu else None
         return d, columns.gradient_sums(g, y if relu else None, d=d)[0]
 
     read, pullback = once_for_all(masked)
     through = (lambda g: read(g, 0)) if relu else as_rows
-    to_x = lambda g: product(through(g), weight).reshape(x.shape)  # noqa: E731
-    pullbacks = to_x, WeightPullback(rows, through), pullback(1)
-    return y.reshape(*x.shape[:-1], len(weight)), pullbacks if bias is not None else pullbacks[:2]
+    return y, (lambda g: product(through(g), weight), WeightPullback(x, through), pullback(1))
+
+
+def by_own_kernels(x: Array, weight: Array, bias: Array | None, relu: bool) -> OpResult:
+    """The layer of rows x in one launch each way."""
+    xp, sizes = array_module(x), (*x.shape, len(weight))
+    x, weight = xp.ascontiguousarray(x), xp.ascontiguousarray(weight)
+    y = xp.empty((len(x), len(weight)), x.dtype)
+
+    def call(name: str, threads: int, *arrays: Any) -> None:
+        launch("linear.cu", name, (ceil(threads, 256),), 256, *arrays, *sizes, dtype=x.dtype)
+
+    shift = None if bias is None else xp.ascontiguousarray(bias)
+    call("small_linear", y.size, x, weight, shift, y, relu)
+
+    def gradients(g: Array) -> list[Array]:
+        found = [xp.empty(shape, x.dtype) for shape in (x.shape, weight.shape, len(weight))]
+        threads, after_relu = x.size + weight.size + len(weight), y if relu else None
+        call(
+            "small_linear_gradients", threads, xp.ascontiguousarray(as_rows(g)), after_relu, x, weight, *found
+        )
+        return found
+
+    _, pullback = once_for_all(gradients)
+    return y, (pullback(0), pullback(1), pullback(2))

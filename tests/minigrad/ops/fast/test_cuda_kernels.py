@@ -27,6 +27,7 @@ needs_kernels = pytest.mark.skipif(
     not ON_DOUBLE or not compiles_cuda(), reason="needs the double and a compiler of CUDA C++"
 )
 sizes = st.sampled_from([1, 2, 3, 31, 33, 64, 100])
+n_inputs = st.sampled_from([1, 3, 33, 100, 600])
 row_counts = st.sampled_from([1, 2, 3, 31, 64, FEW, FEW + 1, 1500])
 dtypes = st.sampled_from([np.float32, np.float64])
 seeds = st.integers(0, 99)
@@ -42,7 +43,7 @@ def test_this_file_on_the_double(pytestconfig):
 @given(
     seed=seeds,
     n=row_counts,
-    n_in=sizes,
+    n_in=n_inputs,
     n_out=sizes,
     dtype=dtypes,
     bias=st.booleans(),
