@@ -112,11 +112,9 @@ def merged(parts: Sequence[Array]) -> tuple[float, Array, Array]:
 
 
 @faster
-def move(
-    running: tuple[Array, Array], mean: Array, variance: Array, momentum: float, unbias: float = 1.0
-) -> None:
+def move(running: tuple[Array, Array], mean: Array, var: Array, momentum: float, unbias: float = 1.0) -> None:
     """Move a running mean and variance, in place, towards those of a batch, the variance times ``unbias``."""
-    for of_all, of_batch in zip(running, (mean, variance * unbias), strict=True):
+    for of_all, of_batch in zip(running, (mean, var * unbias), strict=True):
         of_all += momentum * (of_batch - of_all)
 
 

@@ -76,13 +76,13 @@ def batch_norm_by_kernels(
 
 @form_of(move)
 def move_in_one_kernel(
-    running: tuple[Array, Array], mean: Array, variance: Array, momentum: float, unbias: float = 1.0
+    running: tuple[Array, Array], mean: Array, var: Array, momentum: float, unbias: float = 1.0
 ) -> Any:
-    if not elementwise_kernels.fits(*running, mean, variance):
+    if not elementwise_kernels.fits(*running, mean, var):
         return NotImplemented
-    statements = "m = m + momentum * (mean - m); v = v + momentum * (unbias * variance - v)"
-    inputs = "T mean, T variance, T momentum, T unbias"
-    elementwise_kernel(inputs, "T m, T v", statements, "move")(mean, variance, momentum, unbias, *running)
+    statements = "m = m + momentum * (mean - m); v = v + momentum * (unbias * var - v)"
+    inputs = "T mean, T var, T momentum, T unbias"
+    elementwise_kernel(inputs, "T m, T v", statements, "move")(mean, var, momentum, unbias, *running)
     return None
 
 

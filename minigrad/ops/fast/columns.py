@@ -41,11 +41,11 @@ def sums(name: str, merge: str, arrays: tuple[Array | None, ...], *settings: int
     xp, (rows, columns), dtype = array_module(x), x.shape, x.dtype
     grid, each = split(rows, columns, FEW)
     parts = xp.empty((grid[1], 2, columns), np.float64) if grid[1] > 1 else None
-    found, sizes = (xp.empty(columns, dtype), xp.empty(columns, dtype)), (rows, columns, each)
-    launch(name, grid, dtype, *arrays, parts, *found, *sizes, *settings)
+    results, sizes = (xp.empty(columns, dtype), xp.empty(columns, dtype)), (rows, columns, each)
+    launch(name, grid, dtype, *arrays, parts, *results, *sizes, *settings)
     if parts is not None:
-        launch(merge, grid[:1], dtype, parts, *found, grid[1], *sizes)
-    return found
+        launch(merge, grid[:1], dtype, parts, *results, grid[1], *sizes)
+    return results
 
 
 def gradient_sums(

@@ -1,6 +1,6 @@
 """Kernels in CUDA C++ from the files of this folder, each compiled once for a type of numbers.
 
-Lecture section: GPU against CPU. Lesson: 04_gpu.
+Lecture section: GPU against CPU. Lesson: 04_gpu, by ``loss_kernels.py``.
 """
 
 from __future__ import annotations

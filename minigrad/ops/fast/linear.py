@@ -97,12 +97,18 @@ def by_own_kernels(x: Array, weight: Array, bias: Array | None, relu: bool) -> O
     call("small_linear", y.size, x, weight, shift, y, relu)
 
     def gradients(g: Array) -> list[Array]:
-        found = [xp.empty(shape, x.dtype) for shape in (x.shape, weight.shape, len(weight))]
+        results = [xp.empty(shape, x.dtype) for shape in (x.shape, weight.shape, len(weight))]
         threads, after_relu = x.size + weight.size + len(weight), y if relu else None
         call(
-            "small_linear_gradients", threads, xp.ascontiguousarray(as_rows(g)), after_relu, x, weight, *found
+            "small_linear_gradients",
+            threads,
+            xp.ascontiguousarray(as_rows(g)),
+            after_relu,
+            x,
+            weight,
+            *results,
         )
-        return found
+        return results
 
     _, pullback = once_for_all(gradients)
     return y, (pullback(0), pullback(1), pullback(2))
