@@ -73,11 +73,12 @@ def by_products(x: Array, weight: Array, bias: Array | None, relu: bool) -> OpRe
     if relu or bias is not None:
         shift = None if bias is None else xp.ascontiguousarray(bias)
         columns.each_element("add_bias", y, shift, settings=(relu,))
+    after_relu = y if relu else None
 
     def masked(g: Array) -> tuple[Array | None, Array]:
         g = xp.ascontiguousarray(as_rows(g))
         d = xp.empty_like(g) if relu else None
-        return d, columns.gradient_sums(g, y if relu else None, d=d)[0]
+        return d, columns.gradient_sums(g, after_relu, d=d)[0]
 
     read, pullback = once_for_all(masked)
     through = (lambda g: read(g, 0)) if relu else as_rows
@@ -95,10 +96,11 @@ def by_own_kernels(x: Array, weight: Array, bias: Array | None, relu: bool) -> O
 
     shift = None if bias is None else xp.ascontiguousarray(bias)
     call("small_linear", y.size, x, weight, shift, y, relu)
+    after_relu = y if relu else None
 
     def gradients(g: Array) -> list[Array]:
         results = [xp.empty(shape, x.dtype) for shape in (x.shape, weight.shape, len(weight))]
-        threads, after_relu = x.size + weight.size + len(weight), y if relu else None
+        threads = x.size + weight.size + len(weight)
         call(
             "small_linear_gradients",
             threads,
