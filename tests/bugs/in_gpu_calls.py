@@ -12,8 +12,9 @@ from minigrad.models import NETS
 from minigrad.ops.conv import direct
 from minigrad.ops.fast import im2col_kernels, loss_kernels, pool_kernels
 from minigrad.ops.geometry import Geometry
+from minigrad.tape import once_for_all
 from tests.bugs.bug import Bug
-from tests.minigrad import gpu_laws
+from tests.minigrad import gpu_laws, tape_laws
 
 # Laws
 
@@ -140,6 +141,10 @@ def coefficients_may_be_on_the_gpu() -> None:
     gpu_laws.coefficients_may_be_arrays(lambda w: optim.AdamW(w, 0.5, weight_decay=0.1), [(2, 3), (4,)])
 
 
+def what_was_given_away_is_computed_again() -> None:
+    tape_laws.gives_results_away(once_for_all)
+
+
 # Bugs
 
 IM2COL, ELEMENTWISE = "minigrad.ops.fast.im2col_kernels", "minigrad.ops.fast.elementwise_kernels"
@@ -229,6 +234,10 @@ BUGS = [
         a_sum_of_a_gradient_is_no_view, "3 kernels"),
     Bug("cross-entropy on a GPU is the readable one", "cross_entropy_from_the_softmax",
         "if plain and fits(x) else", "if False else", a_step_takes_few_kernels, "more than (18|32)"),
+    Bug("each backward makes its own 1", "seed_for", "xp is not np and not own:", "False:",
+        a_step_takes_few_kernels, "more than (18|32)"),
+    Bug("a result that was given away is read again", "once_for_all", "last[1][i] = read(g, i), None",
+        "last[1][i] = read(g, i), read(g, i)", what_was_given_away_is_computed_again, "given away"),
     Bug("pooling looks for NaN on the host", "max_of_places", "    def to_x(",
         "    bool(xp.isnan(y).any())\n\n    def to_x(", a_step_waits_once, "waits 2 times"),
     Bug("a list beside a tensor of a GPU stays on the host", "as_operand", "    if array is not x and any(",

@@ -12,12 +12,13 @@ from ...device import Array, array_module, on_gpu
 from ...dtypes import in_dtype_of
 from ...faster import form_of
 from ...product import product
-from ...pullback import OpResult
+from ...pullback import OpResult, Pullback
 from ...tape import once_for_all
 from ..linear import as_rows, linear, weight_pullback
 from . import columns
 from .cuda_kernels import ceil, fits, launch
 
+Layer = tuple[Array, tuple[Pullback, ...]]  # the value; the pullbacks to rows, weight and bias
 MOST_ROWS, MOST_INPUTS, MOST_OUTPUTS = 256, 512, 32  # of a product for which a launch of cuBLAS takes longer
 
 
@@ -67,7 +68,7 @@ def linear_by_kernels(x: Array, weight: Array, bias: Array | None = None, *, rel
     return y.reshape(*x.shape[:-1], len(weight)), (lambda g: to_rows(g).reshape(x.shape), *others)
 
 
-def by_products(x: Array, weight: Array, bias: Array | None, relu: bool) -> OpResult:
+def by_products(x: Array, weight: Array, bias: Array | None, relu: bool) -> Layer:
     """The layer of rows x, by cuBLAS."""
     xp, y = array_module(x), product(x, weight.T)
     if relu or bias is not None:
@@ -85,7 +86,7 @@ def by_products(x: Array, weight: Array, bias: Array | None, relu: bool) -> OpRe
     return y, (lambda g: product(through(g), weight), WeightPullback(x, through), pullback(1))
 
 
-def by_own_kernels(x: Array, weight: Array, bias: Array | None, relu: bool) -> OpResult:
+def by_own_kernels(x: Array, weight: Array, bias: Array | None, relu: bool) -> Layer:
     """The layer of rows x in one launch each way."""
     xp, sizes = array_module(x), (*x.shape, len(weight))
     x, weight = xp.ascontiguousarray(x), xp.ascontiguousarray(weight)
