@@ -34,6 +34,10 @@ class faster(Generic[P, R]):  # noqa: N801 - it decorates
         return self.readable(*arguments, **settings)
 
 
+class faster_on_gpu(faster[P, R]):  # noqa: N801 - it decorates
+    """``readable``, whose faster forms take arrays of a GPU alone; an op asks none of them on the host."""
+
+
 def form_of(function: Callable[..., Any]) -> Callable[[Form], Form]:
     """Decorates a faster form of ``function``, an op or a step of one that is decorated with ``faster``."""
     readable = inspect.unwrap(function, stop=lambda f: isinstance(f, faster))

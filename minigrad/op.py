@@ -19,7 +19,7 @@ import numpy as np
 
 from .device import Array, array_module, on_gpu
 from .dtypes import alike, floating, in_dtype_of
-from .faster import faster
+from .faster import faster, faster_on_gpu
 from .half import half_in_single
 from .keyword_settings import check_positions, name_of, settings_by_name
 from .lookup import check_choice
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Array", "OpResult", "Pullback", "alike", "array_module", "as_tensor", "check_choice", "faster",
-    "floating", "half_in_single", "in_dtype_of", "once", "op", "settings_by_name", "shape_of",
+    "faster_on_gpu", "floating", "half_in_single", "in_dtype_of", "once", "op", "settings_by_name",
+    "shape_of",
 ]  # fmt: skip
 P = ParamSpec("P")
 
@@ -70,12 +71,17 @@ def or_with_settings(
     return either
 
 
+def host_form(function: Callable[..., OpResult]) -> Callable[..., OpResult]:
+    """What computes ``function`` of NumPy's arrays: the readable form where the faster ones are for GPUs."""
+    return function.readable if isinstance(function, faster_on_gpu) else function
+
+
 def lift(
     function: Callable[P, OpResult], gpu_form: Callable[..., OpResult] | None = None
 ) -> Callable[P, Tensor]:
     """The readable form, for any number of inputs and any settings."""
-    compute = cast("Callable[..., OpResult]", function)
-    elsewhere = gpu_form or compute
+    elsewhere = cast("Callable[..., OpResult]", gpu_form or function)
+    compute = host_form(cast("Callable[..., OpResult]", function))
     tensor: Any = TensorBase  # until the first call, whose result is checked
 
     @wraps(function)
@@ -117,6 +123,7 @@ def lift_two(
 ) -> Callable[..., Tensor]:
     """``lift`` written out for two inputs without settings: a chain of small ops is a third faster."""
     new, ndarray, elsewhere = object.__new__, np.ndarray, gpu_form or function
+    compute = host_form(function)
     tensor: Any = TensorBase  # until the first call, whose result is checked
 
     @wraps(function)
@@ -125,7 +132,7 @@ def lift_two(
         a = x.data if isinstance(x, tensor) else as_operand(x, (y,))
         b = y.data if isinstance(y, tensor) else as_operand(y, (x,))
         try:
-            result = (function if type(a) is ndarray else elsewhere)(a, b)
+            result = (compute if type(a) is ndarray else elsewhere)(a, b)
         except (TypeError, ValueError) as error:
             check_inputs(function, (x, y), error)
             raise

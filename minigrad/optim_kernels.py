@@ -96,10 +96,14 @@ def update_together(
         if any(map(on_gpu, numbers)):  # CuPy takes no size beside arrays that are not raw
             xp, size = array_module(some[0].w), {}
             numbers = [xp.broadcast_to(x, (starts[-1],)) if on_gpu(x) else x for x in numbers]
-        gs = [update.g.reshape(-1) for update in some]
-        written = [x.reshape(-1) for update in some for x in (*moments_of(update, moments), update.w)]
+        gs = [flat(update.g) for update in some]
+        written = [flat(x) for update in some for x in (*moments_of(update, moments), update.w)]
         kernel = kernel_of(name, statements, tuple(moments), tuple(coefficients), tuple(shared), len(some))
         kernel(*starts, *numbers, *gs, *written, **size)
+
+
+def flat(x: Array) -> Array:
+    return x if x.ndim == 1 else x.reshape(-1)
 
 
 def moments_of(update: Update, names: Sequence[str]) -> list[Array]:

@@ -9,9 +9,10 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache, wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -271,6 +272,31 @@ def once(f: Callable[[Array], Any]) -> Callable[[Array], Any]:
     return shared
 
 
+def once_for_all(
+    f: Callable[[Array], Sequence[Array | None]],
+) -> tuple[Callable[[Array, int], Any], Callable[[int], Callable[[Array], Array]]]:
+    """Two functions: ``read(g, i)`` is result i of ``f(g)``, ``pullback(i)(g)`` gives it away.
+
+    All results are computed at once, and again after one that is asked for was given away.
+    """
+    last: list[Any] = []
+
+    def read(g: Array, i: int) -> Any:
+        if not last or last[0] is not g or last[1][i] is None:
+            last[:] = g, list(f(g))
+        return last[1][i]
+
+    def pullback(i: int) -> Callable[[Array], Array]:
+        @wraps(f)
+        def give(g: Array) -> Array:
+            result, last[1][i] = read(g, i), None
+            return result
+
+        return give
+
+    return read, pullback
+
+
 def input_gradient(d: Any, g: Array, shape: tuple[int, ...], pullback: Callable[[Array], Any]) -> Array:
     """``d``, which ``pullback(g)`` returned for an input of ``shape``, in this shape.
 
@@ -323,6 +349,8 @@ def seed_for(loss: TensorBase, seed: Array | float | None, own: bool = True) -> 
             "reduce it to a scalar with .sum() or .mean(), or pass seed="
         )
     if seed is None or isinstance(seed, int | float):
+        if seed in (None, 1) and loss.data.size == 1 and xp is not np and not own:
+            return one(xp, loss.shape, loss.dtype, loss.data.device.id)
         return xp.full(loss.shape, 1.0 if seed is None else seed, loss.dtype)
     array = xp.asarray(seed, dtype=loss.dtype)
     if array.shape not in ((), loss.shape):
@@ -332,6 +360,12 @@ def seed_for(loss: TensorBase, seed: Array | float | None, own: bool = True) -> 
     if array.shape == loss.shape and not own:
         return array
     return xp.broadcast_to(array, loss.shape).copy(order="K")  # images stay channels-last
+
+
+@cache
+def one(xp: Any, shape: tuple[int, ...], dtype: np.dtype, gpu: int) -> Array:
+    """The number 1 on the current ``gpu``, which all backwards share: each would take a kernel to make it."""
+    return xp.ones(shape, dtype)
 
 
 class _Spent(list):

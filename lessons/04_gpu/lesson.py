@@ -274,8 +274,9 @@ assert least < step / 10, f"launches take {least:.2f} ms, expected less than a t
 # %% [markdown]
 # There are two remedies. *Fusing* writes several operations as one kernel: less to launch, and what lies
 # between them stays in registers. `elementwise_kernels.py`, `im2col_kernels.py`, `pool_kernels.py` and
-# `loss_kernels.py` of `minigrad/ops/fast` do it; tests compare each with its readable form, and
-# `optim_kernels.py` updates all parameters of a net by one kernel.
+# `loss_kernels.py` of `minigrad/ops/fast` do it, and so do kernels in CUDA C++ whose threads work
+# together, as those of `columns.py`; tests compare each with its readable form, and `optim_kernels.py`
+# updates all parameters of a net by one kernel.
 # Without them a step of the VGG took 224 kernels and 17 products, one of the mlp 71 and 8. *Capturing*
 # records the launches of a step once (a CUDA graph) and repeats all of them with one call.
 #

@@ -14,7 +14,7 @@ from .. import ops
 from ..data import shares
 from ..device import Array
 from ..module import Module
-from ..ops.batch_norm import Gather, Observe
+from ..ops.batch_norm import Gather, Observe, move
 from ..tensor import Parameter, Tensor
 from .activation import ReLU
 from .conv import check_groups
@@ -79,11 +79,10 @@ class BatchNorm(Module):
     def observe(self, mean: Array, var: Array, count: float) -> None:
         """Move the running statistics towards those of a batch of ``count`` values per channel."""
         if count:
-            self.move(mean, unbiased(var, count))
+            self.move(mean, var, unbias=unbiased(1.0, count))
 
-    def move(self, mean: Array, var: Array) -> None:
-        self.running_mean += self.momentum * (mean - self.running_mean)
-        self.running_var += self.momentum * (var - self.running_var)
+    def move(self, mean: Array, var: Array, unbias: float = 1.0) -> None:
+        move((self.running_mean, self.running_var), mean, var, self.momentum, unbias)
 
     def describe(self) -> str:
         return str(self.weight.shape[0])

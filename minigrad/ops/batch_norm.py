@@ -22,6 +22,7 @@ Gather = Callable[[Array], Sequence[Array]]
 
 @op
 @half_in_single
+@faster
 def batch_norm(
     x: Array,
     weight: Array,
@@ -102,6 +103,13 @@ def merged(parts: Sequence[Array]) -> tuple[float, Array, Array]:
     n = float(counts.sum())
     mean = (counts * means).sum(axis=0) / max(n, 1)
     return n, mean, (squares + counts * (means - mean) ** 2).sum(axis=0)
+
+
+@faster
+def move(running: tuple[Array, Array], mean: Array, var: Array, momentum: float, unbias: float = 1.0) -> None:
+    """Move a running mean and variance, in place, towards those of a batch, the variance times ``unbias``."""
+    for of_all, of_batch in zip(running, (mean, var * unbias), strict=True):
+        of_all += momentum * (of_batch - of_all)
 
 
 @faster

@@ -90,6 +90,13 @@ def a_step_launches(most: int, step: Callable[[], float]) -> None:
     assert calls["launch"] <= most, f"a step takes {calls['launch']} kernels, more than {most}"
 
 
+def a_step_adds_no_long_chain(step: Callable[[], float]) -> None:
+    """No thread of a sum over leading axes adds up more than 64 numbers one after the other."""
+    with counted() as calls:
+        step()
+    assert not calls["long chains"], f"{calls['long chains']} sums of a step are long chains"
+
+
 def products_copy_no_operand(step: Callable[[], float]) -> None:
     """CuPy copies the transposed operand of a product of stacks, and of one matrix none."""
     with counted() as calls:

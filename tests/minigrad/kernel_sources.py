@@ -23,6 +23,7 @@ C_TYPES = {
     "float64": "double",
     "uint8": "unsigned char",
     "int32": "int",
+    "int16": "short",
     "int64": "long long",
 }
 ARRAYS = """

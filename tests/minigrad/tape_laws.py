@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import types
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import hypothesis.strategies as st
@@ -237,3 +237,16 @@ def held_bytes(tape: Tape) -> int:
             bases[id(base_of(x))] = base_of(x)
         stack.extend(gc.get_referents(x))
     return sum(a.nbytes for key, a in bases.items() if key not in own)
+
+
+def gives_results_away(once_for_all: Callable[..., Any]) -> None:
+    """Each pullback gives a result to somebody who may write into it; one call computes all of them."""
+    calls: list[Any] = []
+    given = np.ones(2)
+    read, pullback = once_for_all(lambda g: calls.append(g) or (g + 1, g + 2))
+    assert read(given, 1).tolist() == [3, 3]
+    first, second = pullback(0)(given), pullback(1)(given)
+    assert len(calls) == 1, f"two results take {len(calls)} calls"
+    first[...], second[...] = 9, 9
+    again = pullback(0)(given), read(given, 1)
+    assert [a.tolist() for a in again] == [[2, 2], [3, 3]], f"what was given away is {again}"

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 
 from minigrad import Parameter, Tape, models, nn, ops, optim
-from minigrad.device import to_device
+from minigrad.device import compiles_cuda, to_device
 from minigrad.ops.conv import direct
 from minigrad.ops.fast import im2col_kernels, loss_kernels
 from minigrad.ops.fast.activation_kernels import ACTIVATIONS
@@ -23,6 +23,7 @@ from minigrad.ops.geometry import Geometry
 from tests.bugs import in_gpu_calls
 from tests.bugs.bug import hunt
 from tests.double import ON_DOUBLE, check_on_double, needs_double
+from tests.launches import ALL
 from tests.minigrad import gpu_laws, kernel_sources
 
 on_double = pytest.mark.skipif(not ON_DOUBLE, reason="cupy is not the double")
@@ -40,18 +41,36 @@ def sgd(parameters):
 
 
 @on_double
-@pytest.mark.parametrize("name", models.NETS)
+@pytest.mark.parametrize("name", ALL)
 def test_a_step_waits_for_the_loss_alone_and_copies_nothing(name):
-    step = gpu_laws.training_step(models.NETS[name], sgd, 4)
+    step = gpu_laws.training_step(ALL[name], sgd, 4)
     gpu_laws.a_step_waits(1, step)
     gpu_laws.a_step_uploads_nothing(step)
     gpu_laws.products_copy_no_operand(step)
 
 
 @on_double
-@pytest.mark.parametrize(("name", "most"), [("mlp", 15), ("lenet", 31), ("vgg", 47), ("sigmoid", 13)])
-def test_a_step_takes_few_kernels(name, most):
-    gpu_laws.a_step_launches(most, gpu_laws.training_step(models.NETS[name], sgd, 4))
+@pytest.mark.parametrize(
+    ("name", "most", "without_cuda"),
+    [
+        ("mlp", 9, 14),
+        ("lenet", 18, 32),
+        ("vgg", 28, 54),
+        ("sigmoid", 12, 12),
+        ("with batch-norm", 34, 92),
+        ("with layer norm", 12, 35),
+    ],
+)
+def test_a_step_takes_few_kernels(name, most, without_cuda):
+    step = gpu_laws.training_step(ALL[name], sgd, 4)
+    gpu_laws.a_step_launches(most if compiles_cuda() else without_cuda, step)
+
+
+@on_double
+@pytest.mark.skipif(ON_DOUBLE and not compiles_cuda(), reason="needs a compiler of CUDA C++")
+@pytest.mark.parametrize("name", ALL)
+def test_no_sum_of_a_step_is_one_long_chain(name):
+    gpu_laws.a_step_adds_no_long_chain(gpu_laws.training_step(ALL[name], sgd, 64))
 
 
 @on_double
@@ -276,8 +295,17 @@ def sources():
     """The C++ of the library's kernels, by the function that makes them, for float32 and float64."""
     with kernel_sources.recorded_sources() as by_maker:
         for dtype in (np.float32, np.float64):
-            for name in ("lenet", "sigmoid"):
-                gpu_laws.training_step(models.NETS[name], sgd, 2, dtype)
+            for name in ("lenet", "sigmoid", "with batch-norm"):
+                gpu_laws.training_step(ALL[name], sgd, 2, dtype)
+            gpu_laws.function_of_arrays(ops.cross_entropy)(
+                *(to_device(a, "cupy") for a in (np.ones((2, 3), dtype), np.ones(2, np.int16)))
+            )
+            x, w = (
+                to_device(np.ones((2, 5, 5, 2), dtype), "cupy"),
+                to_device(np.ones((3, 2, 3, 3), dtype), "cupy"),
+            )
+            y, (to_image, _) = im2col_kernels.im2col(x, w, Geometry((3, 3), (1, 1), (0, 0), (1, 1)))
+            to_image(y)
             parameter = Parameter(to_device(np.ones(3, dtype), "cupy"))
             parameter.grad = to_device(np.ones(3, dtype), "cupy")
             nesterov = partial(optim.SGD, momentum=0.9, nesterov=True)

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 
 from minigrad import Parameter, Tape, Tensor, ops
+from minigrad.tape import once_for_all
 from minigrad.testing import on_device
 from tests.minigrad import tape_laws
 
@@ -155,3 +156,7 @@ def test_a_long_chain_needs_no_recursion(n):
     assert w.grad is not None
     assert w.grad.tolist() == [1.0]
     del y, tape
+
+
+def test_results_for_several_pullbacks_are_given_away():
+    tape_laws.gives_results_away(once_for_all)

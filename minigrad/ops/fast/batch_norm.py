@@ -1,4 +1,4 @@
-"""The steps of batch normalization as loops.
+"""The steps of batch normalization as loops, and all of it as kernels on a GPU.
 
 Over few channels they would be slow, so ``width`` elements, several pixels, are taken together. Chains of 32
 additions are in the dtype of x, which is twice as fast, and their sums in float64.
@@ -8,12 +8,82 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/__init_
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ... import loops
-from ...device import Array
+from ...device import Array, array_module, elementwise_kernel, on_gpu
+from ...dtypes import floating
 from ...faster import form_of
-from ..batch_norm import gradient, gradient_sums, moments, normalized
+from ...memory_order import channels_last
+from ...pullback import OpResult, shape_of
+from ...tape import once, once_for_all
+from ..batch_norm import (
+    Gather,
+    Observe,
+    batch_norm,
+    gradient,
+    gradient_sums,
+    moments,
+    move,
+    normalized,
+)
+from . import columns, elementwise_kernels
+from .cuda_kernels import can_take
+
+
+@form_of(batch_norm)
+def batch_norm_by_kernels(
+    x: Array,
+    weight: Array,
+    bias: Array,
+    *,
+    statistics: tuple[Array, Array] | None = None,
+    eps: float = 1e-5,
+    observe: Observe | None = None,
+    gather: Gather | None = None,
+    relu: bool = False,
+) -> OpResult:
+    """Each way the sums of columns, of many rows in two stages, then one pass."""
+    shape, fixed = shape_of(x), statistics is not None
+    if not on_gpu(x) or gather is not None:
+        return NotImplemented
+    x = floating(x, weight)
+    if not can_take(x, weight, bias, *(statistics or ())):
+        return NotImplemented
+    alike = 2 <= len(shape) <= 4 and weight.shape == bias.shape == shape[1:2]
+    if not alike or x.size < 2 * shape[1]:
+        return NotImplemented
+    pixels, images = channels_last(x, x.size // shape[1])
+    xp, x = array_module(x), pixels(x)
+    weight, bias = xp.ascontiguousarray(weight), xp.ascontiguousarray(bias)
+    mean, variance = statistics or columns.sums("moments", "merge_moments", (x,))
+    if observe is not None and not fixed:
+        observe(mean, variance, len(x))
+    y, scale = xp.empty(x.shape, x.dtype), xp.empty(shape[1], x.dtype)
+    columns.each_element("normalize", x, mean, variance, weight, bias, y, scale, settings=(eps, relu))
+    normal, after_relu, in_memory = (x, mean, scale), y if relu else None, once(pixels)
+    read, pullback = once_for_all(lambda g: columns.gradient_sums(in_memory(g), after_relu, normal))
+
+    def to_x(g: Array) -> Array:
+        d, moved = xp.empty(x.shape, x.dtype), (None, None) if fixed else (read(g, 0), read(g, 1))
+        columns.each_element("normalize_gradient", in_memory(g), after_relu, *normal, weight, *moved, d)
+        return images(d)
+
+    return images(y), (to_x, pullback(1), pullback(0))
+
+
+@form_of(move)
+def move_in_one_kernel(
+    running: tuple[Array, Array], mean: Array, var: Array, momentum: float, unbias: float = 1.0
+) -> Any:
+    if not elementwise_kernels.can_take(*running, mean, var):
+        return NotImplemented
+    statements = "m = m + momentum * (mean - m); v = v + momentum * (unbias * var - v)"
+    inputs = "T mean, T var, T momentum, T unbias"
+    elementwise_kernel(inputs, "T m, T v", statements, "move")(mean, var, momentum, unbias, *running)
+    return None
 
 
 @form_of(moments)

@@ -6,8 +6,7 @@ Lecture section: GPU against CPU. Lesson: 04_gpu.
 from __future__ import annotations
 
 import math
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -23,14 +22,13 @@ from ...tensor_base import TensorBase
 from ..conv import Convolved, check_bias, checked_geometry
 from ..conv_pool import conv_pool2d
 from ..geometry import Geometry
+from .cuda_kernels import BLOCKS, C_TYPES, ceil, source
 from .im2col import im2col
 
 if TYPE_CHECKING:
     from ...tensor import Tensor
 
-BLOCKS = 264  # two for each multiprocessor of an H100: into so many a sum over pixels is split
 LEAST = 1 << 17  # products of two numbers; with fewer it is not worth compiling for one geometry more
-C_TYPES = {"f": "float", "d": "double"}
 Shape = tuple[int, ...]
 
 
@@ -57,7 +55,7 @@ class Kernels:
 
     def __init__(self, tile: Tile, **macros: object):
         self.tile, self.functions = tile, {}
-        self.module = cuda_module(source(), **tile._asdict(), **macros)
+        self.module = cuda_module(source("implicit.cu"), **tile._asdict(), **macros)
 
     def launch(self, name: str, grid: tuple[int, ...], threads: int, *arguments: Any) -> None:
         """Call the kernel ``name``; no blocks are no call."""
@@ -74,11 +72,6 @@ class Kernels:
     def elementwise(self, name: str, count: int, *arguments: Any) -> None:
         """Call the kernel ``name``, which has a thread for each of ``count`` numbers."""
         self.launch(name, (ceil(count, 256),), 256, *arguments)
-
-
-@cache
-def source() -> str:
-    return Path(__file__).with_name("implicit.cu").read_text(encoding="utf-8")
 
 
 @lru_cache(256)
@@ -114,10 +107,6 @@ def tile_for(count: int, filters: int, dtype: str) -> Tile:
     return [*filling, *tiles[-1:], TILES[-1]][0]
 
 
-def ceil(a: int, b: int) -> int:
-    return -(-a // b)
-
-
 def can_take(w: Shape, geometry: Geometry) -> bool:
     """Whether the kernels take weights w (F, C / groups, kh, kw), and can be compiled here."""
     return 0 < math.prod(w) < 1 << 29 and compiles_cuda()
@@ -132,7 +121,7 @@ def pays(x: Shape, w: Shape, geometry: Geometry) -> bool:
 def can_take_arrays(*arrays: Array | None) -> bool:
     """Whether the kernels take these: arrays of a GPU, all of float32 or all of float64, and None."""
     kinds = {a.dtype.char for a in arrays if a is not None}
-    return len(kinds) == 1 and kinds <= C_TYPES.keys() and all(a is None or on_gpu(a) for a in arrays)
+    return len(kinds) == 1 and kinds <= {"f", "d"} and all(a is None or on_gpu(a) for a in arrays)
 
 
 def implicit(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) -> Convolved:

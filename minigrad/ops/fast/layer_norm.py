@@ -1,19 +1,25 @@
-"""Layer norm as loops over rows.
+"""Layer norm as loops over rows, or as kernels on a GPU.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/__init__.py``.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ... import loops
-from ...device import Array
+from ...device import Array, array_module, on_gpu
 from ...dtypes import floating
 from ...faster import form_of
 from ...pullback import OpResult
-from ...tape import once
+from ...tape import once, once_for_all
 from ..layer_norm import check_last_axes, layer_norm
+from .columns import gradient_sums
+from .cuda_kernels import can_take, ceil, launch
+
+THREADS = 256  # of a block, which has several rows if they are short
 
 
 @form_of(layer_norm)
@@ -46,6 +52,39 @@ def by_loops(x: np.ndarray, weight: np.ndarray, bias: np.ndarray, *, eps: float 
 
     to_weight, to_bias = lambda g: to_parameters(g)[0].copy(), lambda g: to_parameters(g)[1].copy()
     return y.reshape(shape), (to_x, to_weight, to_bias)
+
+
+@form_of(layer_norm)
+def by_kernels(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> OpResult:
+    """On a GPU a row by some neighbouring threads, and sums over the rows in two stages."""
+    if not on_gpu(x):
+        return NotImplemented
+    check_last_axes("layer_norm", x, weight, bias)
+    x = floating(x, weight)
+    if not can_take(x, weight, bias):
+        return NotImplemented
+    contiguous, shape = array_module(x).ascontiguousarray, x.shape
+    in_rows = lambda a: contiguous(a).reshape(a.size // weight.size, weight.size)  # noqa: E731
+    x, flat = in_rows(x), contiguous(weight).reshape(-1)
+    count, columns = x.shape
+    y, mean, scale = (array_module(x).empty(size, x.dtype) for size in (x.shape, count, count))
+    width = min(max((1 << (columns - 1).bit_length()) // 4, 1), THREADS)
+
+    def of_rows(name: str, *arguments: Any) -> None:
+        blocks, block = ceil(count, THREADS // width), {"dtype": x.dtype, "THREADS": THREADS}
+        launch("layer_norm.cu", name, (blocks,), THREADS, *arguments, count, columns, width, eps, **block)
+
+    of_rows("layer_norm", x, flat, contiguous(bias).reshape(-1), y, mean, scale)
+    in_memory = once(in_rows)
+    _, pullback = once_for_all(lambda g: gradient_sums(in_memory(g), normal=(x, mean, scale), by_row=True))
+
+    def to_x(g: Array) -> Array:
+        d = array_module(x).empty(x.shape, x.dtype)
+        of_rows("layer_norm_gradient", in_memory(g), x, flat, mean, scale, d)
+        return d.reshape(shape)
+
+    shaped = lambda pull: pull if weight.ndim == 1 else lambda g: pull(g).reshape(weight.shape)  # noqa: E731
+    return y.reshape(shape), (to_x, shaped(pullback(1)), shaped(pullback(0)))
 
 
 @loops.compiled

@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ...device import Array, array_module, elementwise_kernel
+from ...device import Array, array_module, compiles_cuda, elementwise_kernel
 from ...pullback import OpResult
+from .cuda_kernels import C_TYPES, launch
 
+MOST_ROWS, MOST_LOGITS = 1 << 10, 1 << 16  # of a loss that one block of threads computes
 IS_CLASS = "(label >= 0) & (label < classes)"
 
 
@@ -20,15 +22,24 @@ def cross_entropy(logits: Array, labels: Array) -> OpResult:
     A sample's share is NaN, in the loss and in the gradient, where its label is no class.
     """
     xp, (n, classes) = array_module(logits), logits.shape
-    largest, total, losses = (xp.empty(n, logits.dtype) for _ in range(3))
-    losses_of_rows()(logits, labels, classes, math.nan, largest, total, losses)
+    largest, total = xp.empty(n, logits.dtype), xp.empty(n, logits.dtype)
+    few = n <= MOST_ROWS and logits.size <= MOST_LOGITS
+    if few and labels.dtype.char in C_TYPES and labels.dtype.kind in "iu" and compiles_cuda():
+        loss, threads = xp.empty((), logits.dtype), max(1 << (n - 1).bit_length(), 32)
+        arguments = xp.ascontiguousarray(logits), labels, largest, total, loss, n, classes
+        macros = {"LABEL": C_TYPES[labels.dtype.char], "MOST_ROWS": MOST_ROWS}
+        launch("cross_entropy.cu", "cross_entropy", (1,), threads, *arguments, dtype=logits.dtype, **macros)
+    else:
+        losses = xp.empty(n, logits.dtype)
+        losses_of_rows()(logits, labels, classes, math.nan, largest, total, losses)
+        loss = losses.mean()
 
     def to_logits(g: Array) -> Array:
         d, columns = xp.empty(logits.shape, logits.dtype), (largest[:, None], total[:, None], labels[:, None])
         cross_entropy_gradient()(logits, *columns, g, n, classes, math.nan, d)
         return d
 
-    return losses.mean(), (to_logits, None)
+    return loss, (to_logits, None)
 
 
 def losses_of_rows() -> Callable:

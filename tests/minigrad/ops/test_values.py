@@ -10,9 +10,17 @@ import pytest
 from minigrad import Parameter, Tape, ops
 from minigrad.device import to_host
 from minigrad.testing import on_device
+from tests.minigrad.ops import norm_laws
 
 X = np.array([[-2.5, -1.0, 0.0], [0.5, 1.0, 3.0]])
 Y = np.array([1.5, 0.5, -2.0])
+
+
+def test_a_linear_layer_takes_the_relu_behind_it():
+    rng = np.random.default_rng(0)
+    x, g, w, bias = (rng.normal(size=shape) for shape in ((40, 5), (40, 3), (3, 5), (3,)))
+    norm_laws.takes_the_relu_behind_it(ops.linear, g, x, w, bias)
+    norm_laws.takes_the_relu_behind_it(ops.linear, g[0], x[0], w, bias)
 
 
 def element_by_element(f):

@@ -1,7 +1,7 @@
 """CUDA C++ on the host: a ``RawModule`` is compiled by g++, and the threads of a block take turns.
 
 Each array that a kernel gets ends where memory begins that nobody may touch: a thread that reads or writes
-beyond it ends the process with SIGSEGV. ``order`` says which thread of a block is first; a kernel whose
+beyond it is an IndexError. ``order`` says which thread of a block is first; a kernel whose
 result depends on it has a race.
 """
 
@@ -27,7 +27,13 @@ HEADER = Path(__file__).with_name("cuda_on_host.h")
 SIGNATURE = re.compile(
     r'extern "C" __global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(([^)]*)\)', re.DOTALL
 )
-TYPES = {"float": np.float32, "double": np.float64, "unsigned char": np.uint8, "int": np.int32}
+TYPES = {
+    "float": np.float32,
+    "double": np.float64,
+    "unsigned char": np.uint8,
+    "int": np.int32,
+    "long long": np.int64,
+}
 MOST_THREADS = 1024  # of a block
 MOST_SHARED = 48 << 10  # bytes of a block's shared memory, if it asks for no more
 
@@ -110,7 +116,7 @@ class RawKernel:
             if not is_array:
                 if type(x) is not kind:  # a number of Python is passed as 8 bytes
                     raise TypeError(f"{self.name} takes {kind.__name__}, got {type(x).__name__}")
-                values.append(x.item())
+                values.append(np.ctypeslib.as_ctypes_type(kind)(x))
             elif isinstance(x, _array.ndarray):
                 if x.dtype != kind or not x.flags.c_contiguous:
                     raise TypeError(
@@ -127,7 +133,10 @@ class RawKernel:
                     f"{self.name} takes arrays of the device, or 0 for none, got {type(x).__name__}"
                 )
         note("launch")
-        if not self._launch(*grid, threads, order, *values):
+        result = self._launch(*grid, threads, order, *values)
+        if result == 2:
+            raise IndexError(f"{self.name}: a thread reads or writes behind the end of an array")
+        if not result:
             raise RuntimeError(f"{self.name}: some threads of a block ended where others wait for them")
         for x, memory in outputs:
             _memory.write(x, memory)

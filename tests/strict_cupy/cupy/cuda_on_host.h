@@ -1,6 +1,7 @@
 // CUDA's words for a C++ compiler of the host: the threads of a block take turns, from one barrier to the next.
 #include <cmath>
 #include <cstddef>
+#include <csignal>
 #include <cstdlib>
 #include <ucontext.h>
 #include <vector>
@@ -31,8 +32,15 @@ static int thread_at(int turn, int count, int order) {
     return order == 1 ? count - 1 - turn : (turn * 37 + 11) % count;
 }
 
-// Returns whether all threads of each block came to the same barriers.
-template <class Kernel> static int launch(Size grid, int count, int order, Kernel kernel) {
+static volatile int is_outside;
+
+static void go_outside(int) {
+    is_outside = 1;
+    setcontext(&scheduler);
+}
+
+// Returns 1, or 0 where threads of a block came to different barriers, or 2 where one left the arrays' memory.
+template <class Kernel> static int run(Size grid, int count, int order, Kernel kernel) {
     static Kernel *now;
     const size_t size = 64 << 10;
     now = &kernel, gridDim = grid, blockDim = {count, 1, 1};
@@ -54,6 +62,7 @@ template <class Kernel> static int launch(Size grid, int count, int order, Kerne
                         if (ended[t]) { continue; }
                         threadIdx = {t, 0, 0}, blockIdx = {x, y, z};
                         swapcontext(&scheduler, &threads[t]);
+                        if (is_outside) { return 2; }
                         waiting += !ended[t];
                     }
                     if (waiting && waiting != count) { return 0; }
@@ -62,4 +71,14 @@ template <class Kernel> static int launch(Size grid, int count, int order, Kerne
         }
     }
     return 1;
+}
+
+template <class Kernel> static int launch(Size grid, int count, int order, Kernel kernel) {
+    struct sigaction now = {}, before;
+    now.sa_handler = go_outside;
+    is_outside = 0;
+    sigaction(SIGSEGV, &now, &before);
+    int result = run(grid, count, order, kernel);
+    sigaction(SIGSEGV, &before, nullptr);
+    return result;
 }
