@@ -25,11 +25,12 @@ from data_parallel import console, leave
 from data_parallel_link import LINKS, over_link
 from data_parallel_peers import model_and_batch, workload
 from engine_workloads import LR, MOMENTUM
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from backends.comm.collectives import allgather, ring_allreduce
-from backends.comm.virtual import Link, VirtualCluster
+from backends.comm.collectives.link import Link
 from backends.data_parallel import DataParallel
 from backends.data_parallel.compression import Compressed
 from backends.data_parallel.compression.low_rank import is_matrix

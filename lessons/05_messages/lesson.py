@@ -15,6 +15,7 @@ import time
 
 import drawings
 import numpy as np
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 from minigrad_course.shared.style import start_lesson
 
 from backends.comm import run_ranks
@@ -26,8 +27,8 @@ from backends.comm.collectives import (
     reduce_broadcast_allreduce,
     scatter,
 )
+from backends.comm.collectives.link import Link
 from backends.comm.mailboxes import Deadlock
-from backends.comm.virtual import Link, VirtualCluster
 from minigrad import mnist
 from minigrad.figures import save
 

@@ -1,12 +1,12 @@
 """What ranks send and how long steps last, counted and measured on virtual clocks."""
 
 import numpy as np
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 from minigrad_course.shared.timed_layer import TimedLayer
 
 from backends.comm import run_ranks
 from backends.comm.collectives import barrier
 from backends.comm.trace import Traced, gather_trace
-from backends.comm.virtual import VirtualCluster
 from minigrad import Tape, Tensor, nn, ops, optim
 from minigrad.data import Batch
 

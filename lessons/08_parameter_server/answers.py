@@ -2,9 +2,10 @@
 
 import numpy as np
 from minigrad_course.lesson.questions import Question
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm.collectives import barrier
-from backends.comm.virtual import Link, VirtualCluster
+from backends.comm.collectives.link import Link
 from backends.data_parallel import ParameterServer
 from minigrad import nn, ops, optim
 from minigrad.data import Batch

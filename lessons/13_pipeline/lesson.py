@@ -18,13 +18,14 @@ import drawings
 import numpy as np
 from measured import gpipe_in_real_time, weights_later
 from minigrad_course.experiments.experiment import read_result
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 from minigrad_course.shared.networks import VGG16
 from minigrad_course.shared.style import start_lesson
 from one_step import LAYERS, data, in_a_row, library_steps, planned, run
 
 from backends.comm import run_ranks
+from backends.comm.collectives.link import Link
 from backends.comm.trace import Traced, gather_trace
-from backends.comm.virtual import Link, VirtualCluster
 from backends.laws import bound_for, differences_from_serial, trains_like_serial
 from backends.partition import optimal
 from backends.pipeline import (

@@ -11,9 +11,10 @@ from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
+from backends.comm.collectives.link import Link
 from backends.comm.trace import Traced, gather_trace
-from backends.comm.virtual import Link, VirtualCluster
 from backends.pipeline import SCHEDULES, Costs, Pipeline, Weight, find_schedule, simulate
 from backends.pipeline.engine import Engine, Step
 from backends.pipeline.p2p import FIRST_TAG, TAGS

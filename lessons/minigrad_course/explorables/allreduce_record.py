@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backends.comm.collectives import find_allreduce
+from backends.comm.collectives.link import Link
 from backends.comm.communicator import Communicator, Wrapper
 from backends.comm.mailboxes import Deadlock
 from backends.comm.trace import Traced
-from backends.comm.virtual import Link, VirtualCluster, VirtualComm
 from minigrad.device import Array
+from minigrad_course.machines.virtual_cluster import VirtualCluster, VirtualComm
 
 SIZES = (4, 8)
 ELEMENT = 8  # bytes of a float64

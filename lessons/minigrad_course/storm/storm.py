@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 
 from backends.checkpoint.checkpoints import generation_names
-from backends.comm.virtual import Link
+from backends.comm.collectives.link import Link
 from backends.registry import MakeStrategy
 from backends.words import counted
 

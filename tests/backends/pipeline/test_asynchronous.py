@@ -8,11 +8,12 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
+from backends.comm.collectives.link import Link
 from backends.comm.collectives.send_recv import Tag
 from backends.comm.trace import Traced
-from backends.comm.virtual import Link, VirtualCluster
 from backends.laws import bound_for
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline.asynchronous import LOSS_TAG, AsynchronousPipeline

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from backends.comm import run_ranks
+from backends.comm.collectives.link import Link
 from backends.comm.trace import Traced
-from backends.comm.virtual import Link
 from backends.consistency import running_statistics
 from backends.data_parallel.parameter_server import ParameterServer
 from minigrad import nn, ops, optim
