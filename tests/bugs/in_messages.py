@@ -132,11 +132,6 @@ def a_header_is_looked_at() -> None:
 
 # Bugs
 
-RING, TREE, DOUBLING, THREADS, ADJOINT = (
-    *(f"backends.comm.collectives.{module}" for module in ("ring", "tree", "doubling")),
-    "backends.comm.threads",
-    "backends.comm.differentiable",
-)
 SUM = "the sum is|make both sides agree"
 
 BUGS = [

@@ -80,9 +80,6 @@ def failing_storms_are_reduced() -> None:
 
 # Bugs
 
-CHECKPOINTS, STATE = "backends.checkpoint.checkpoints", "backends.checkpoint.training_state"
-TRAINING, FIT = "backends.checkpoint.training_checkpoints", "minigrad.train"
-STORM, CLUSTER = "minigrad_course.storm.storm", "minigrad_course.storm.unreliable_cluster"
 
 BUGS = [
     # Saving
