@@ -56,7 +56,7 @@ PEERS: dict[str, Callable[[Any], Any]] = {
 
 
 class Cost(NamedTuple):
-    """Of a step: seconds, those of the busiest rank's own work, bytes and messages that it sends."""
+    """What a step takes: seconds, and of the busiest rank seconds of work, bytes and messages sent."""
 
     seconds: float
     work: float
@@ -141,7 +141,7 @@ def measure(comm: Any, steps: int) -> dict[str, Cost]:
 
 
 def peers(ranks: int) -> list[str]:
-    """Those that so many ranks can be: a server needs a worker."""
+    """The peers that ``ranks`` can be: a server needs a worker."""
     return [peer for peer in PEERS if peer != TWO or ranks > 2]
 
 

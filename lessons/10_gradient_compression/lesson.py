@@ -197,8 +197,8 @@ assert overshoot["masked"] < 0.5 * overshoot["corrected"] < 0.5 * overshoot["bas
 
 # %% [markdown]
 # And on the digits, in a network of 784-128-10 with momentum 0.9, one entry in 1,000 sent by the library's
-# `DeepGradientCompression`, and a learning rate of 0.2. Three seeds. (With a small learning rate all of them train much alike: a late gradient does
-# little harm where the weights have hardly moved.)
+# `DeepGradientCompression`, and a learning rate of 0.2. Three seeds. (With a small learning rate all of them
+# train much alike: a late gradient does little harm where the weights have hardly moved.)
 
 # %%
 ways = {  # the strategy, and the optimizer's momentum

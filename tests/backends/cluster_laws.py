@@ -36,7 +36,7 @@ STEP = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID", "SLURM_CPUS_PER_TASK")
 
 
 def short(numbers: Sequence[int]) -> str:
-    """As Slurm writes a number for each node: 4, 4, 3 is "4(x2),3"."""
+    """A number for each node in Slurm's notation: 4, 4, 3 is "4(x2),3"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][0] == number:

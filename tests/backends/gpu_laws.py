@@ -288,7 +288,7 @@ SYNCHRONOUS = (NaiveDataParallel, DataParallel, Bucketed, Sharded, ProportionalD
 
 
 def strategies_train_as_on_the_host() -> None:
-    """Those that do not train like one serial machine, so that nothing else compares them."""
+    """Strategies that do not train like one serial machine, so that nothing else compares them."""
 
     def compressed(comm, kind):
         return compression.Compressed(comm, compress=kind())

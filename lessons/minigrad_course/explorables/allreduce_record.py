@@ -112,7 +112,7 @@ def own_array(rank: int, p: int) -> Array:
 
 
 def parts_of(x: Array, p: int) -> list[list[int]]:
-    """Of each number its part, and whose numbers are in the sum as bits; zeros are left out."""
+    """For each number that is not zero, its part, and as bits the ranks whose numbers are in the sum."""
     parts = [((number.bit_length() - 1) // p, number) for number in map(int, x.ravel().tolist()) if number]
     return [[part, number >> (p * part)] for part, number in parts]
 

@@ -361,7 +361,7 @@ def test_ranks_with_different_rules_are_told():
 @pytest.mark.parametrize("versions", [*SEEN, "no_stash"])
 @pytest.mark.parametrize("bad", range(6))
 def test_a_loss_that_is_not_finite_ends_training_on_all_ranks(versions, bad):
-    """Of whichever batch it is: of the first, and of those that are back only when training is over."""
+    """Whichever batch it is: the first, or one that is back only when training is over."""
     x, y = np.zeros((24, 4)), np.zeros(24, int)
     order = np.random.default_rng([0, 0]).permutation(24)
     x[order[4 * bad]] = np.nan

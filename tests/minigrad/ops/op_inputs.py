@@ -158,7 +158,7 @@ def some_axes(shape) -> SearchStrategy[Any]:
 
 
 def an_axis(shape) -> SearchStrategy[int]:
-    """Of a number 0 and -1, as in NumPy."""
+    """An axis of ``shape``; 0 and -1 for a number, as in NumPy."""
     count = max(len(shape), 1)
     return st.integers(-count, count - 1)
 

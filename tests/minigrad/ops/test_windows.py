@@ -54,7 +54,7 @@ def test_a_pool_is_its_definition(op, data):
 
 
 def loops_are_the_readable_form(op, data, sizes, roundings):
-    """Of images of whole numbers, with ties, and perhaps with some values that are none."""
+    """Images of whole numbers, with ties, and perhaps with values that are not finite."""
     rng, dtype, order = np.random.default_rng(0), data.draw(DTYPES), data.draw(ORDERS)
     x = rng.integers(-2, 3, (data.draw(st.integers(0, 3)), data.draw(st.integers(1, 20)), *sizes))
     x = x.astype(dtype)

@@ -51,7 +51,7 @@ DTYPES = st.sampled_from([np.float32, np.float64])
 
 
 def vector(layout, seed, dtype=np.float64):
-    """Of all sizes: normal numbers, a tenth of them 0."""
+    """Normal numbers, a tenth of them 0."""
     rng = np.random.default_rng(seed)
     return (rng.normal(size=layout.size) * (rng.random(layout.size) > 0.1)).astype(dtype)
 
@@ -272,7 +272,7 @@ def test_the_scaled_sign_is_off_by_what_its_formula_says(shapes, seed, dtype):
 @pytest.mark.parametrize("make", [*(lambda s=s: QSGD(levels=s) for s in (1, 2, 5, 64, 300)), TernGrad])
 @given(shapes=SHAPES, seed=SEEDS, dtype=DTYPES)
 def test_random_rounding_stays_on_its_grid_and_is_right_on_average(make, shapes, seed, dtype):
-    """Of 200 draws each entry's mean lies within 6 deviations: a step of the grid has at most half a step."""
+    """Each entry's mean over 200 draws lies within 6 deviations, each at most half a step of the grid."""
     compressor = started(make(), *shapes, dtype=dtype)
     v = vector(compressor.layout, seed, dtype)
     draws = np.array([sent(compressor, v) for _ in range(200)], np.float64)
