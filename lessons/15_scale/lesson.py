@@ -31,6 +31,7 @@ from minigrad_course.machines.integrated_costs import (
     best_rows,
     model_seconds,
 )
+from minigrad_course.machines.mortal_ranks import run_mortal_ranks
 from minigrad_course.machines.virtual_cluster import VirtualCluster
 from minigrad_course.shared.checkpoint_interval import daly, waste, young
 from minigrad_course.shared.networks import INCEPTION, RESNET50, RESNET101, VGG16
@@ -44,7 +45,6 @@ from backends.comm.collectives import rabenseifner_allreduce, ring_allreduce
 from backends.comm.collectives.automatic import ALGORITHMS
 from backends.comm.collectives.costs import Machine, fastest_allreduce
 from backends.comm.collectives.link import Link
-from backends.comm.thread_ranks import run_mortal_ranks
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel, Sharded
 from backends.data_parallel.elastic import Elastic

@@ -14,11 +14,11 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from minigrad_course.machines.mortal_ranks import run_mortal_ranks
 
 from backends.comm import run_ranks
 from backends.comm.collectives import automatic
 from backends.comm.collectives.link import Link
-from backends.comm.thread_ranks import run_mortal_ranks
 from backends.data_parallel import DataParallel
 from minigrad import nn, ops
 from minigrad.data import Batch, minibatches
