@@ -84,7 +84,7 @@ def softmax(scores):
 
 
 def gradient(w, x, y):
-    """Of the cross-entropy of softmax(x w), *summed* over the samples."""
+    """The gradient of the cross-entropy of softmax(x w), *summed* over the samples."""
     return x.T @ (softmax(x @ w) - y)
 
 
@@ -97,7 +97,7 @@ def serial(x, y, steps):
 
 
 def parallel(comm, x, y, steps, scatter_once=False):
-    """The same on any number of ranks. Only rank 0 looks at ``x`` and ``y``; only its path is of use."""
+    """Train on any number of ranks. Only rank 0 looks at ``x`` and ``y``; only its path is of use."""
     w, path = np.zeros((785, 10)), []
     for step in range(steps):
         w = broadcast(comm, w)

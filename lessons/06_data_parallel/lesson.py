@@ -124,7 +124,7 @@ def gradient(strategy, n, ranks):
 
 
 def error(strategy, n):
-    """Of three ranks against one machine, relative to the length of the gradient."""
+    """The difference of three ranks from one machine, relative to the length of the gradient."""
     serial = gradient(lambda comm: Serial(), n, 1)
     return np.linalg.norm(gradient(strategy, n, 3) - serial) / np.linalg.norm(serial)
 

@@ -29,7 +29,7 @@ def batch_norm_numbers(strategy, model, batch, ranks):
 
 
 def messages_in_a_step(strategy, model, batch, ranks=3):
-    """Of the last rank: the messages it sends in a step, the most samples on one tape, and all gradients."""
+    """The last rank's messages in a step, its most samples on one tape, and all its gradients."""
 
     def work(comm):
         traced, samples = Traced(comm), []

@@ -523,7 +523,7 @@ def step_on(strategy, bandwidth):
 
 
 def formula(method, bandwidth):
-    """The same in closed form."""
+    """The seconds of a step in closed form."""
     sent = messages(method, LAYERS, MACHINES, entries=round(0.001 * WEIGHTS))
     return COMPUTING + sum(count * (LATENCY + size / bandwidth) for count, size in sent)
 

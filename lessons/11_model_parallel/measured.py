@@ -17,7 +17,7 @@ from minigrad.serial import Serial
 
 
 def largest_error(strategy, build, batch, ranks=3):
-    """Of the loss and all gradients on all ranks, relative to the largest element of each serial one."""
+    """The largest error of loss and gradients on all ranks, relative to each one's largest element."""
 
     def gradients(backend):
         model = backend.place(build())

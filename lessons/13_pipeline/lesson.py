@@ -165,7 +165,7 @@ batches = [train[:134], train[134:147]]
 
 
 def differences(strategy, ranks, batches=batches):
-    """Of each gradient and weight from the serial one, relative to its largest element, on the worst rank."""
+    """Errors of each gradient and weight on the worst rank, relative to its largest element."""
     results = run_ranks(
         ranks, lambda c: differences_from_serial(strategy, c, mlp, ops.cross_entropy, batches)
     )
@@ -546,7 +546,7 @@ some = Batch(train.x[:4000].reshape(4000, -1), train.y[:4000])
 
 
 def losses(backend, seed):
-    """Of every step, on four layers, at a large learning rate; and the backend."""
+    """The loss of every step, on four layers, at a large learning rate; and the backend."""
     rng, layers = np.random.default_rng(seed), []
     for n_in, n_out in pairwise((784, 64, 64, 64, 10)):
         layers += [nn.Linear(n_in, n_out, rng=rng, bias=False), nn.ReLU()]

@@ -148,7 +148,7 @@ def run(schedule, micros, *, ranks=4, chunks=None, latency=0.0, recompute=False,
 
 
 def planned(schedule, micros, ranks=4, chunks=None, latency=0.0, recompute=False, seconds=None, bounds=None):
-    """The same step, simulated: nothing but times."""
+    """A step as it is simulated: nothing but times."""
     schedule = find_schedule(schedule) if isinstance(schedule, str) else schedule
     table = schedule.of(ranks, micros, chunks)
     seconds, bounds = cut(table, seconds, bounds)

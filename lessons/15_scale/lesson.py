@@ -154,7 +154,7 @@ assert alone == 1 and nothing == 0, f"one rank: efficiency {alone}, {nothing} s 
 
 
 def pipeline_speedup(stages, micros, costs):
-    """Of ``simulate``d GPipe over one rank that has no messages; exact where the costs are."""
+    """How much faster GPipe, simulated, is than one rank without messages; exact where the costs are."""
     plan = simulate(SCHEDULES["gpipe"].of(stages, micros), costs)
     return sum(plan.busy(rank) for rank in range(stages)) / plan.makespan
 
