@@ -392,9 +392,6 @@ def times_are_those_of_the_computation() -> None:
 
 # Bugs
 
-TRACE, THREADS = "backends.comm.trace", "backends.comm.threads"
-SERVER = "backends.data_parallel.parameter_server.parameter_server"
-
 BUGS = [
     Bug("an array that is received stays on its sender's GPU", "ThreadComm.finish_recv",
         "check_expected(on_current_gpu(message.x),", "check_expected(message.x,",

@@ -104,7 +104,6 @@ def two_versions_are_the_loops() -> None:
 # Bugs
 
 SERIAL, LOOP = "of its scale on rank", "on rank . of 3"
-PIPELINE = "backends.pipeline.pipeline"
 SPLIT = "work.split(self.micro_batches)"
 
 BUGS = [
