@@ -25,11 +25,12 @@ from data_parallel import console, leave
 from data_parallel_link import LINKS, over_link
 from data_parallel_peers import model_and_batch, workload
 from engine_workloads import LR, MOMENTUM
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 from backends.comm.collectives import allgather, ring_allreduce
-from backends.comm.virtual import Link, VirtualCluster
+from backends.comm.collectives.link import Link
 from backends.data_parallel import DataParallel
 from backends.data_parallel.compression import Compressed
 from backends.data_parallel.compression.low_rank import is_matrix
@@ -55,7 +56,7 @@ PEERS: dict[str, Callable[[Any], Any]] = {
 
 
 class Cost(NamedTuple):
-    """Of a step: seconds, those of the busiest rank's own work, bytes and messages that it sends."""
+    """What a step takes: seconds, and of the busiest rank seconds of work, bytes and messages sent."""
 
     seconds: float
     work: float
@@ -140,7 +141,7 @@ def measure(comm: Any, steps: int) -> dict[str, Cost]:
 
 
 def peers(ranks: int) -> list[str]:
-    """Those that so many ranks can be: a server needs a worker."""
+    """The peers that ``ranks`` can be: a server needs a worker."""
     return [peer for peer in PEERS if peer != TWO or ranks > 2]
 
 

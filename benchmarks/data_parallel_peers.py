@@ -89,14 +89,14 @@ def stepper(
 
 
 def model_and_batch(work: Network) -> tuple[nn.Module, Batch]:
-    """The same on every rank."""
+    """The network's layers and a batch, with the same numbers on every rank."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal(work.input, np.float32), rng.integers(0, 10, work.input[0])
     return nn.Sequential(*(minigrad_layer(layer, rng) for layer in work.layers)), Batch(x, y)
 
 
 def torch_stepper(work: Network, part: slice, parallel: bool = False) -> Step:
-    """The same step in PyTorch, under its DistributedDataParallel where ``parallel``."""
+    """A step of ``work`` in PyTorch, under its DistributedDataParallel where ``parallel``."""
     start, batch = model_and_batch(work)
     model = torch.nn.Sequential(*map(torch_layer, work.layers))
     model.load_state_dict({name: torch.from_numpy(w) for name, w in start.state_dict().items()})

@@ -56,7 +56,7 @@ def linear(batch: int, n_in: int, n_out: int, *, library: str, data: bool) -> Pa
 
 
 def convolution(images: int, pixels: int, n_in: int, n_out: int, *, library: str, data: bool) -> Pairs:
-    """The same few images' windows again and again, instead of others in the same buffer."""
+    """The products of a convolution: the windows of a few images again and again, as if others came."""
     windows, times, size = IMAGES * pixels, images // IMAGES, 9 * n_in
     x, g, w = normal((windows, size), (windows, n_out), (size, n_out))
     around, turned = normal((windows, 9 * n_out), (9 * n_out, n_in))

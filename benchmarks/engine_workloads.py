@@ -246,7 +246,7 @@ class Convolution:
 
 
 def channels_last(images: np.ndarray) -> np.ndarray:
-    """The same (N, C, H, W) images, channels last in memory, as minigrad's image ops hand them on."""
+    """The (N, C, H, W) ``images``, channels last in memory, as minigrad's image ops hand them on."""
     return np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
 
 

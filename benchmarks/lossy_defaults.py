@@ -133,7 +133,7 @@ def trained(net: str, words: Sequence[str], seed: int, epochs: int) -> float:
 
 
 def cpu_seconds() -> float:
-    """Those of all processes that this one has waited for."""
+    """CPU seconds of all processes that this one has waited for."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -59,7 +59,7 @@ def peers(comm: Any, work: Network, micro_batches: int) -> dict[str, Peer]:
 def torch_pipeline_stepper(
     comm: Any, work: Network, schedule: str, micro_batches: int, bounds: tuple[int, ...]
 ) -> Step:
-    """The same step by torch.distributed.pipelining, with the same layers on each rank."""
+    """A step of ``work`` by torch.distributed.pipelining, with the layers of ``bounds`` on each rank."""
     from torch.distributed import pipelining  # pyright: ignore[reportMissingImports]
 
     start, batch = model_and_batch(work)

@@ -13,10 +13,11 @@ from itertools import chain, count, islice
 from typing import Any
 
 import numpy as np
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 from threadpoolctl import threadpool_limits
 
 from backends.comm import run_ranks
-from backends.comm.virtual import Link, VirtualCluster
+from backends.comm.collectives.link import Link
 from backends.data_parallel import DataParallel
 from backends.data_parallel.compression import Compressed
 from backends.data_parallel.parameter_server import ParameterServer

@@ -425,7 +425,7 @@ GPU_FORMS: dict[Callable[..., None], Callable[[Any, list[Update]], None]] = {
     RMSprop.update: optim_kernels.rmsprop,
     Adam.update: optim_kernels.adam,
 }
-"""The same update of many parameters of one dtype on a GPU, by the readable ``update``."""
+"""What updates many parameters of one dtype in one launch on a GPU, by the readable ``update``."""
 
 
 def unique_parameters(parameters: Iterable[Parameter]) -> list[Parameter]:

@@ -41,7 +41,7 @@ class Unused(nn.Module):
 
 
 def dropping(rng):
-    """The same with dropout and batch-norm, and with a frozen bias."""
+    """Linear layers with dropout and batch-norm, and with a frozen bias."""
     model = nn.Sequential(
         nn.Linear(4, 6, rng=rng),
         nn.BatchNorm(6),
@@ -205,7 +205,7 @@ class Alternating(nn.Module):
 
 
 def decoder(rng):
-    """Of images (2, 5, 5)."""
+    """A net for images (2, 5, 5)."""
     return nn.Sequential(
         nn.Conv2d(2, 4, 2, padding="same", rng=rng), nn.GroupNorm(2, 4), nn.GELU(),
         nn.MaxPool2d(2, ceil_mode=True), nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2, rng=rng),
@@ -217,7 +217,7 @@ def decoder(rng):
 
 
 def of_signals(rng):
-    """Of signals (2, 6)."""
+    """A net for signals (2, 6)."""
     return nn.Sequential(
         nn.Conv1d(2, 4, 3, padding="same", rng=rng), nn.BatchNorm(4), nn.Tanh(),
         nn.MaxPool1d(3, stride=1, padding=1), nn.AvgPool1d(2, stride=1, padding=1),

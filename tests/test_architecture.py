@@ -310,6 +310,29 @@ def new_names(code):
             yield node, node.name
 
 
+# Prose: who hovers over a name in an editor sees its docstring alone.
+
+POINTS_ELSEWHERE = re.compile(r"\s*(The same|Those|That of|Of|As|Its)\b")
+DOCUMENTED = [path for path in [*FILES, *TESTS] if path.parts[0] != "tests"]
+
+
+def pointing_elsewhere(code):
+    """The docstrings of a module, and of what is in it, that begin with a reference to something else."""
+    texts = [node.value for node in ast.walk(code) if isinstance(node, ast.Expr)]
+    texts = [x.value for x in texts if isinstance(x, ast.Constant) and isinstance(x.value, str)]
+    return [x.partition("\n")[0] for x in texts if POINTS_ELSEWHERE.match(x)]
+
+
+def test_a_docstring_can_be_read_alone():
+    assert offenders(lambda path: pointing_elsewhere(tree(path)), DOCUMENTED) == {}
+
+
+def test_the_check_of_docstrings_sees_one_that_points_elsewhere():
+    planted = 'def f():\n    """%s of each rank."""\nX = 1\n"""%s of each rank."""'
+    assert len(pointing_elsewhere(ast.parse(planted % ("The same", "Those")))) == 2
+    assert not pointing_elsewhere(ast.parse(planted % ("The mean", "Often those")))
+
+
 # Rooms: a folder of the course's machinery says what each of its files is for, in the order to read them.
 
 

@@ -11,11 +11,11 @@ import pytest
 from tests.reading import CHAINS, ROOT, SUBJECTS, chain, lines, reading
 
 PACKAGES = {
-    "minigrad": 14_830,
-    "backends": 22_640,
-    "lessons/minigrad_course": 10_150,
+    "minigrad": 15_210,
+    "backends": 22_150,
+    "lessons/minigrad_course": 10_700,
     "benchmarks": 4_850,
-    "tests": 72_000,
+    "tests": 72_600,
 }
 """The most lines of Python in each package."""
 

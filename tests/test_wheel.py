@@ -203,7 +203,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.thorough
 def test_the_site_of_the_wheel_is_whole(wheel, tmp_path):
-    """Of one lesson, the shortest; no page leads to what only a clone has."""
+    """Built of one lesson, the shortest; no page leads to what only a clone has."""
     installed = Installed(wheel, tmp_path)
     for lesson in (installed.library / "minigrad_course" / "lessons").glob("[0-9]*"):
         if not lesson.name.startswith("15"):

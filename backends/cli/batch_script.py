@@ -18,7 +18,7 @@ from ..words import counted
 from .strategy_flags import option
 
 TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?")
-UNITS = ((60, 1), (3600, 60, 1))  # of minutes:seconds, and of hours:minutes:seconds
+UNITS = ((60,), (60, 1), (3600, 60, 1))  # of minutes, minutes:seconds and hours:minutes:seconds
 
 SLACK = 60  # seconds by which Slurm may send a signal too early, says its manual
 
@@ -111,13 +111,11 @@ class BatchScript:
 
     def __post_init__(self) -> None:
         early = self.notice + SLACK
-        if self.time is not None and self.checkpoint is not None and seconds_of(self.time) <= early:
+        if self.time is not None and seconds_of(self.time) <= early and self.checkpoint is not None:
             raise ValueError(
                 f"--time {self.time} is {in_words(seconds_of(self.time))}, and Slurm may ask the job to end "
                 f"{early} s before; pass a longer --time, or a shorter --notice"
             )
-        if self.time is not None:
-            seconds_of(self.time)
         for word in self.extra or ():
             if not word.startswith("-") or "\n" in word:
                 raise ValueError(f"--sbatch takes an option of sbatch, as --partition=long; got {word!r}")
@@ -157,12 +155,9 @@ def seconds_of(time: str) -> int:
     """
     match = TIME.fullmatch(time)
     numbers = [int(number) for number in (match.group("first", "second", "third") if match else ()) if number]
-    if match and match["days"]:
-        seconds = 86400 * int(match["days"]) + sum(map(mul, numbers, (3600, 60, 1)))
-    elif len(numbers) == 1:
-        seconds = 60 * numbers[0]
-    else:
-        seconds = sum(map(mul, numbers, UNITS[len(numbers) - 2]))
+    days = match and match["days"]
+    units = UNITS[-1 if days else len(numbers) - 1]
+    seconds = 86400 * int(days or 0) + sum(map(mul, numbers, units))
     if not match or not seconds:
         raise ValueError(
             f"--time {time!r} is no time limit; write minutes, hours:minutes:seconds or days-hours, as "

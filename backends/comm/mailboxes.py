@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from typing import Any
 from minigrad.device import Array
 
 from ..process.hang_report import HangReport, RankState, frames_of_threads, place_in
-from .communicator import NOTHING, wait_limit
+from .communicator import wait_limit
 
 Mailbox = tuple[Hashable, int, int]  # (group, destination, tag)
 HERE = os.path.dirname(__file__)
@@ -106,8 +106,8 @@ class World:
     """The state of the communicators of ``size`` thread ranks; every field is guarded by ``lock``.
 
     ``endings`` are what the waits of a background raise when its rank cannot continue, and raises too.
-    ``communications_left`` has the number of them after which each rank that dies does so. ``revoked`` holds
-    the groups that were revoked, and ``decisions`` what living ranks decide together, by group and number.
+    ``revoked`` holds the groups that were revoked, and ``decisions`` what living ranks decide together, by
+    group and number.
     """
 
     endings: tuple[type[BaseException], ...] = (RankFailed, Deadlock)
@@ -118,10 +118,8 @@ class World:
         *,
         rendezvous: bool = False,
         turns: Turns | None = None,
-        deaths: Mapping[int, int] = NOTHING,
     ):
         self.size, self.rendezvous, self.turns = size, rendezvous, turns
-        self.communications_left = dict(deaths)
         self.limit = wait_limit()
         self.lock = threading.Lock()
         self.conditions = [threading.Condition(self.lock) for _ in range(size)]

@@ -7,9 +7,7 @@ non-blocking; MPI's ``Wait`` has no timeout, so waits poll ``Test``.
 from __future__ import annotations
 
 import atexit
-import errno
 import math
-import mmap
 import os
 import secrets
 import threading
@@ -232,13 +230,13 @@ class MPIComm(Communicator, Part):
         shared_memory.check_room(sum(sizes), min(free_bytes))
         *starts, total = accumulate(sizes, initial=0)
         path = f"{shared_memory.FOLDER}/{shared_memory.PREFIX}{names[0]:x}"
-        memory: mmap.mmap | None = None
         try:
-            error = shared_memory.create_file(path) if self.rank == 0 else None
-            self.barrier_with(what)
-            if error is None:
-                memory, error = shared_memory.map_file(path, total, starts[self.rank], nbytes)
-            number = 0 if error is None else error.errno or errno.EIO
+            if self.rank > 0:  # the file is there once rank 0 has come
+                self.barrier_with(what)
+            make = self.rank == 0
+            memory, number = shared_memory.map_file(path, total, starts[self.rank], nbytes, make)
+            if make:
+                self.barrier_with(what)
             errors = self.all_rows(np.array([number]), what)[:, 0].tolist()
         finally:
             if self.rank == 0:

@@ -1,4 +1,4 @@
-"""Thread ranks that die: the thread of a rank ends, and the others go on without it.
+"""Thread ranks that go on without those whose threads have ended.
 
 As with real processes, only who waits for a dead rank learns of its death, and a message to it is lost.
 Lecture section: what a cluster would do. Lesson: 15_scale, by ``thread_ranks.py``.
@@ -15,10 +15,6 @@ from minigrad.device import Array
 from .mailboxes import Message, Wait
 from .recoverable import CommunicationFailed, RankDied, Recoverable, Revoked
 from .threads import ThreadComm
-
-
-class Killed(BaseException):
-    """Ends the thread of a rank that dies; no program may catch it."""
 
 
 @dataclass
@@ -54,7 +50,6 @@ class RecoverableThreads(ThreadComm, Recoverable):
         return self.group_of(members.index(self.world_rank), members, ("shrunk", self.group, self.count))
 
     def wait_for_change(self, ranks: Iterable[int]) -> None:
-        self.pass_communication()
         what, peers = "for the ranks of the communicator to change", [self.members[rank] for rank in ranks]
         super().wait_for(Wait(what, lambda: self.failure(peers, what) is not None, peers, idle=True))
 
@@ -63,17 +58,8 @@ class RecoverableThreads(ThreadComm, Recoverable):
 
     # Helpers of the above
 
-    def pass_communication(self) -> None:
-        """Raise Killed where the rank dies before its next communication."""
-        left, rank = self.world.communications_left, self.world.owners[self.world_rank]
-        if rank in left:
-            if left[rank] <= 0:
-                raise Killed
-            left[rank] -= 1
-
     def decide(self, what: str, value: bool) -> Decision:
-        """Wait until every rank that is alive has given its value; this rank may die before or after."""
-        self.pass_communication()
+        """Wait until every rank that is alive has given its value."""
         self.count += 1
         decisions, running = self.world.decisions, self.world.running
         with self.world.lock:
@@ -92,11 +78,9 @@ class RecoverableThreads(ThreadComm, Recoverable):
 
         others = [member for member in self.members if member != self.world_rank]
         super().wait_for(Wait(f"for all living ranks {what}", ready, others))
-        self.pass_communication()
         return decision
 
     def deliver(self, x: Array, to: int, tag: int) -> Message:
-        self.pass_communication()
         with self.world.lock:
             if self.group in self.world.revoked:
                 raise Revoked(f"{self.name(self.rank)} cannot send to {self.name(to)}: the group is revoked")
@@ -107,7 +91,6 @@ class RecoverableThreads(ThreadComm, Recoverable):
 
     def wait_for(self, wait: Wait) -> None:
         """Wait for ``wait``; raises RankDied or Revoked where it cannot become ready."""
-        self.pass_communication()
         peers = list(wait.peers)
         super().wait_for(
             replace(

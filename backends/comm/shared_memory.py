@@ -5,6 +5,7 @@ Lecture section: synchronous data parallelism.
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import sys
@@ -77,32 +78,23 @@ def padded(nbytes: int) -> int:
     return -(-(nbytes + COUNTER) // PAGE) * PAGE
 
 
-def create_file(path: str) -> OSError | None:
-    """Make a new file; returns the error, if any."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except OSError as error:
-        return error
-    return None
-
-
-def map_file(path: str, total: int, start: int, nbytes: int) -> tuple[mmap.mmap | None, OSError | None]:
+def map_file(path: str, total: int, start: int, nbytes: int, make: bool) -> tuple[mmap.mmap | None, int]:
     """Map all ``total`` bytes of the file and allocate this rank's part now, so that no later write can fail.
 
-    Returns the map, or None, and the error, if any.
+    With ``make`` the file must be new. Returns the map, or None, and the number of the error, or 0.
     """
     try:
-        file = os.open(path, os.O_RDWR)
+        file = os.open(path, os.O_RDWR | (os.O_CREAT | os.O_EXCL if make else 0), 0o600)
         try:
             if sys.platform == "linux":
                 os.posix_fallocate(file, start, nbytes)
             if os.fstat(file).st_size < total:
                 os.ftruncate(file, total)
-            return mmap.mmap(file, total), None
+            return mmap.mmap(file, total), 0
         finally:
             os.close(file)
     except OSError as error:
-        return None, error
+        return None, error.errno or errno.EIO
 
 
 def free_shared_memory() -> int:

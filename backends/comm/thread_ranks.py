@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -16,7 +16,7 @@ from minigrad.lookup import at_least_one
 
 from .communicator import Result
 from .mailboxes import Deadlock, WaitTimeout, World, seeded_turns
-from .recoverable_threads import Killed, MortalThreadComm
+from .recoverable_threads import MortalThreadComm
 from .threads import ThreadComm
 
 GRACE = 1.0  # seconds that other ranks have to end after a wait has timed out
@@ -44,25 +44,6 @@ def run_ranks(
     turns = None if seed is None else seeded_turns(seed)
     world = World(at_least_one("the number of ranks", n), rendezvous=rendezvous, turns=turns)
     return run_world(world, fn, rank_0_here=rank_0_here)
-
-
-def run_mortal_ranks(
-    n: int, fn: Callable[[ThreadComm], Result], deaths: Mapping[int, int], *, seed: int | None = None
-) -> list[Result | None]:
-    """``run_ranks`` where each rank in ``deaths`` dies after so many communications; its result is None.
-
-    Only calls of ``comm.recoverable()`` and of what is made from it count.
-    """
-    turns = None if seed is None else seeded_turns(seed)
-    world = World(at_least_one("the number of ranks", n), turns=turns, deaths=deaths)
-
-    def work(comm: ThreadComm) -> Result | None:
-        try:
-            return fn(comm)
-        except Killed:
-            return None
-
-    return run_world(world, work)
 
 
 def run_world(

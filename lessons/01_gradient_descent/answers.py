@@ -81,7 +81,7 @@ def longer_steps(student):
 
 
 def squared_error(size, n=8):
-    """Of the gradient of ``size`` of ``n`` samples, the mean over all mini-batches that can be drawn."""
+    """The gradient's squared error, a mean over all mini-batches of ``size`` of ``n`` samples."""
     rng = np.random.default_rng(0)
     data, model = Batch(rng.normal(size=(n, 3)), rng.normal(size=(n, 1))), linear(np.zeros(3))
 

@@ -196,7 +196,7 @@ exact = Batch(train.x.astype(np.float64), train.y)
 
 
 def gradient(batch):
-    """Of the mean loss over a batch; all parameters, end to end."""
+    """The gradient of the mean loss over a batch; all parameters, end to end."""
     for parameter in model.parameters():
         parameter.grad = None
     with Tape() as tape:

@@ -2,9 +2,10 @@
 
 import numpy as np
 from minigrad_course.lesson.questions import Question
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks, wire
-from backends.comm.virtual import Link, VirtualCluster
+from backends.comm.collectives.link import Link
 
 LAUNCH, MEMORY = 10e-6, 4.8e12  # seconds; bytes a second of an H200 (NVIDIA's data sheet)
 A, B = np.float32(2), np.float32(-1)

@@ -129,7 +129,7 @@ def tile(outputs, terms, filters, sizes):
 
 
 def scrambled(sent, as_memory, as_array):
-    """The same digit: sent, and as it arrives."""
+    """A digit: sent, and in both ways in which it arrives."""
     figure, panels = plt.subplots(1, 3, figsize=(10, 3.1), layout="constrained")
     titles = ("a.T, sent", "received as memory", "received as an array")
     for panel, picture, title in zip(panels, (sent, as_memory, as_array), titles, strict=True):

@@ -2,11 +2,12 @@
 
 import numpy as np
 from minigrad_course.lesson.questions import Question
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
 from backends.comm.collectives import allgather, ring_allreduce
+from backends.comm.collectives.link import Link
 from backends.comm.mailboxes import Deadlock
-from backends.comm.virtual import Link, VirtualCluster
 
 
 def ring_milliseconds(ranks, nbytes=1_000_000):

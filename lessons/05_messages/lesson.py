@@ -15,6 +15,7 @@ import time
 
 import drawings
 import numpy as np
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 from minigrad_course.shared.style import start_lesson
 
 from backends.comm import run_ranks
@@ -26,8 +27,8 @@ from backends.comm.collectives import (
     reduce_broadcast_allreduce,
     scatter,
 )
+from backends.comm.collectives.link import Link
 from backends.comm.mailboxes import Deadlock
-from backends.comm.virtual import Link, VirtualCluster
 from minigrad import mnist
 from minigrad.figures import save
 
@@ -83,7 +84,7 @@ def softmax(scores):
 
 
 def gradient(w, x, y):
-    """Of the cross-entropy of softmax(x w), *summed* over the samples."""
+    """The gradient of the cross-entropy of softmax(x w), *summed* over the samples."""
     return x.T @ (softmax(x @ w) - y)
 
 
@@ -96,7 +97,7 @@ def serial(x, y, steps):
 
 
 def parallel(comm, x, y, steps, scatter_once=False):
-    """The same on any number of ranks. Only rank 0 looks at ``x`` and ``y``; only its path is of use."""
+    """Train on any number of ranks. Only rank 0 looks at ``x`` and ``y``; only its path is of use."""
     w, path = np.zeros((785, 10)), []
     for step in range(steps):
         w = broadcast(comm, w)

@@ -24,14 +24,14 @@ from measured import (
 from minigrad_course.experiments.experiment import read_result
 from minigrad_course.experiments.speedup import Speedup
 from minigrad_course.experiments.to_target import first_at
+from minigrad_course.machines.stragglers import step_seconds
 from minigrad_course.shared.style import start_lesson
 
 from backends.comm import run_ranks
 from backends.comm.collectives import allreduce, ring_allreduce
+from backends.comm.collectives.link import Link
 from backends.comm.timeline import figure_of_kinds, gantt, panel_of
-from backends.comm.virtual import Link
 from backends.data_parallel import Bucketed, DataParallel, ProportionalDataParallel, Sharded
-from backends.data_parallel.backup_workers import step_seconds
 from minigrad import Tape, Tensor, mnist, nn, ops, optim
 from minigrad.data import Batch, shares
 from minigrad.figures import save
@@ -124,7 +124,7 @@ def gradient(strategy, n, ranks):
 
 
 def error(strategy, n):
-    """Of three ranks against one machine, relative to the length of the gradient."""
+    """The difference of three ranks from one machine, relative to the length of the gradient."""
     serial = gradient(lambda comm: Serial(), n, 1)
     return np.linalg.norm(gradient(strategy, n, 3) - serial) / np.linalg.norm(serial)
 

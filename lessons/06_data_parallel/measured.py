@@ -1,12 +1,12 @@
 """What ranks send and how long steps last, counted and measured on virtual clocks."""
 
 import numpy as np
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 from minigrad_course.shared.timed_layer import TimedLayer
 
 from backends.comm import run_ranks
 from backends.comm.collectives import barrier
 from backends.comm.trace import Traced, gather_trace
-from backends.comm.virtual import VirtualCluster
 from minigrad import Tape, Tensor, nn, ops, optim
 from minigrad.data import Batch
 
@@ -29,7 +29,7 @@ def batch_norm_numbers(strategy, model, batch, ranks):
 
 
 def messages_in_a_step(strategy, model, batch, ranks=3):
-    """Of the last rank: the messages it sends in a step, the most samples on one tape, and all gradients."""
+    """The last rank's messages in a step, its most samples on one tape, and all its gradients."""
 
     def work(comm):
         traced, samples = Traced(comm), []

@@ -114,7 +114,7 @@ RULES = {"linear": lambda k: k, "square root": math.sqrt, "the same rate": lambd
 
 
 def gradient(w, batch):
-    """Of the mean loss of a batch, at the weights w; all as one vector."""
+    """The gradient of the mean loss of a batch, at the weights w; all as one vector."""
     for parameter, part in zip(parameters, unflatten(w, [p.data for p in parameters]), strict=True):
         parameter.data[...], parameter.grad = part, None
     with Tape() as tape:

@@ -2,9 +2,10 @@
 
 import numpy as np
 from minigrad_course.lesson.questions import Question
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm.collectives import barrier
-from backends.comm.virtual import Link, VirtualCluster
+from backends.comm.collectives.link import Link
 from backends.data_parallel import ParameterServer
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
@@ -51,7 +52,7 @@ class Training:
         self.seconds = cluster.seconds
 
     def staleness(self, end):
-        """Of each gradient that was ready by ``end`` seconds: the updates since its version."""
+        """For each gradient that was ready by ``end`` seconds, the updates since its version."""
         in_order = sorted(self.computed)
         ages = [k - version for k, (_, version) in enumerate(in_order)]
         assert sum(ages) == sum(tau * n for tau, n in self.counts.items())  # the library's own count
@@ -91,7 +92,7 @@ def second_worker(student):
 
 
 def round_milliseconds(servers, workers=8, width=10_000):
-    """Of a round of synchronous workers that compute in no time, on links of 1 Gbit/s."""
+    """The time of a round of synchronous workers that compute in no time, on links of 1 Gbit/s."""
     link = Link(0.0, 1.25e8)
     six, four = (
         Training((0.0,) * workers, rounds, width=width, servers=servers, link=link, staleness=0).seconds

@@ -22,7 +22,7 @@ import one_sided
 from minigrad_course.shared.style import start_lesson
 from watched import BATCH, batches, digits, network, served, sgd
 
-from backends.comm.virtual import Link
+from backends.comm.collectives.link import Link
 from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.parameter_server.server import PULL, PUSH
 from backends.launch.launch import load_mpi, under_mpiexec
@@ -499,7 +499,7 @@ for name, bound in (("asynchronous", None), ("synchronous", 0)):
 # nothing is lost. But there is no version: a rank that reads may see half of another's gradient. *Hogwild*
 # (Recht et al. 2011) trains so on purpose, with threads that update shared weights without locks; it works
 # best where gradients are sparse, so that two threads rarely change the same weight.
-# ([backends/comm/one_sided.py](../../backends/comm/one_sided.py) is the library's window.)
+# ([minigrad_course/machines/one_sided.py](../minigrad_course/machines/one_sided.py) has the window.)
 #
 # The difficulty is *progress*. Where a rank cannot reach the array itself (on another machine, or in memory
 # that is not shared) the MPI library of the target has to act, and most do so only while the target is

@@ -18,8 +18,9 @@ PUSHES, BUSY = 40, 0.5
 
 def part(comm, digits):
     """All ranks call it, and it is the last that they have to do with MPI."""
+    from minigrad_course.machines.one_sided import Window
+
     from backends.comm.mpi import MPI  # here, since both need mpi4py
-    from backends.comm.one_sided import Window
 
     lines = [*progress(comm, Window), *train(comm, Window, digits)]
     comm.close()

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm.collectives import barrier
+from backends.comm.collectives.link import Link
 from backends.comm.communicator import Wrapper
-from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import ParameterServer
 from minigrad import mnist, nn, ops, optim
 from minigrad.data import minibatches

@@ -157,7 +157,7 @@ print("\n2. Hidden neurons have no order")
 
 
 def reorder(state, order):
-    """The same network with its hidden neurons in another order."""
+    """The network of ``state`` with its hidden neurons in another order."""
     w, b, out, bias = state.values()
     return dict(zip(state, (w[order], b[order], out[:, order], bias), strict=True))
 

@@ -52,7 +52,7 @@ def train(strategy, rate=RATE, momentum=0.0, watch=None):
 
 
 def train_wide(strategy, momentum, seed):
-    """The same for ``wide_network`` on 4,000 digits: batches of 64, six epochs, a learning rate of 0.2."""
+    """Train ``wide_network`` on 4,000 digits: batches of 64, six epochs, a learning rate of 0.2."""
     settings = {"epochs": 6, "batch_size": 64, "seed": seed}
     return trained(strategy, wide_network(seed), digits.train[:4000], 0.2, momentum, None, **settings)
 

@@ -19,7 +19,7 @@ RANKS = 3
 
 
 def gradients(comm, front):
-    """Those of sum(y²) for x, and for this rank's parts of W1 and W2, where y = tanh(x W1) W2."""
+    """The gradients of sum(y²) for x, and for this rank's parts of W1 and W2, where y = tanh(x W1) W2."""
     rng = np.random.default_rng(2)
     x, w1, w2 = rng.normal(size=(5, 6)), rng.normal(size=(6, 7)), rng.normal(size=(7, 4))
     mine = shares(7, comm.size)[comm.rank]

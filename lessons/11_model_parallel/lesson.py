@@ -113,7 +113,7 @@ size = np.abs(serial).max()
 
 
 def errors(network):
-    """Of the gradient on each of two ranks, relative to its largest element; and the gradients."""
+    """The gradient's error on each of two ranks, relative to its largest element; and the gradients."""
     gradients = run_ranks(2, lambda comm: gradient_of_x(comm, network))
     return [np.abs(g - serial).max() / size for g in gradients], gradients
 
@@ -265,7 +265,7 @@ class Wrong(ModelParallel):
 
 
 def errors_by_step(strategy, steps=6, lr=0.5):
-    """Of the gradients before each update, by plain gradient descent from biases that are zero."""
+    """Errors of the gradients before each update, by plain gradient descent from biases that are zero."""
 
     def descend(backend):
         net = perceptron(784, 100, 10)

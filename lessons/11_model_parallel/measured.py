@@ -1,13 +1,14 @@
 """What ranks send for a split model, and how far its gradients are from those of one machine."""
 
 import numpy as np
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 from minigrad_course.shared.timed_layer import TimedLayer
 
 from backends.comm import run_ranks
 from backends.comm.collectives import barrier, ring_allreduce
+from backends.comm.collectives.link import Link
 from backends.comm.communicator import WithAllreduce
 from backends.comm.trace import Trace, Traced, gather_trace
-from backends.comm.virtual import Link, VirtualCluster
 from backends.model_parallel import ModelParallel
 from backends.pipeline import LayerWise
 from minigrad import Tape, Tensor, nn, ops
@@ -16,7 +17,7 @@ from minigrad.serial import Serial
 
 
 def largest_error(strategy, build, batch, ranks=3):
-    """Of the loss and all gradients on all ranks, relative to the largest element of each serial one."""
+    """The largest error of loss and gradients on all ranks, relative to each one's largest element."""
 
     def gradients(backend):
         model = backend.place(build())

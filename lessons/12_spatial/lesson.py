@@ -16,12 +16,7 @@ from itertools import pairwise
 import drawings
 import numpy as np
 from measured import convolution_sends, step_bytes
-from minigrad_course.shared.style import start_lesson
-
-from backends.comm import run_ranks
-from backends.comm.trace import Traced
-from backends.model_parallel import ModelParallel
-from backends.model_parallel.cost import (
+from minigrad_course.machines.integrated_costs import (
     ALEXNET,
     LayerSize,
     Network,
@@ -29,6 +24,11 @@ from backends.model_parallel.cost import (
     domain_seconds,
     model_seconds,
 )
+from minigrad_course.shared.style import start_lesson
+
+from backends.comm import run_ranks
+from backends.comm.trace import Traced
+from backends.model_parallel import ModelParallel
 from backends.model_parallel.layers.sharding import Shard, even_shard
 from backends.model_parallel.spatial.halo import fetch
 from backends.model_parallel.spatial.receptive_field import RowRange, Window
@@ -236,7 +236,8 @@ save(figure, FIGURES / "rows_or_filters.png")
 #     2 (alpha ceil(log2 t) + beta |W| (t - 1) / t)
 #
 # This counts a rank with *one* neighbor; a rank with two sends both halos at the same time. `domain_seconds`
-# in `backends/model_parallel/cost.py` is this formula; with alpha = 0 and beta = 1 it counts numbers.
+# in `minigrad_course/machines/integrated_costs.py` is this formula; with alpha = 0 and beta = 1 it counts
+# numbers.
 
 # %%
 for side in HEIGHTS:

@@ -18,13 +18,14 @@ import drawings
 import numpy as np
 from measured import gpipe_in_real_time, weights_later
 from minigrad_course.experiments.experiment import read_result
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 from minigrad_course.shared.networks import VGG16
 from minigrad_course.shared.style import start_lesson
 from one_step import LAYERS, data, in_a_row, library_steps, planned, run
 
 from backends.comm import run_ranks
+from backends.comm.collectives.link import Link
 from backends.comm.trace import Traced, gather_trace
-from backends.comm.virtual import Link, VirtualCluster
 from backends.laws import bound_for, differences_from_serial, trains_like_serial
 from backends.partition import optimal
 from backends.pipeline import (
@@ -164,7 +165,7 @@ batches = [train[:134], train[134:147]]
 
 
 def differences(strategy, ranks, batches=batches):
-    """Of each gradient and weight from the serial one, relative to its largest element, on the worst rank."""
+    """Errors of each gradient and weight on the worst rank, relative to its largest element."""
     results = run_ranks(
         ranks, lambda c: differences_from_serial(strategy, c, mlp, ops.cross_entropy, batches)
     )
@@ -545,7 +546,7 @@ some = Batch(train.x[:4000].reshape(4000, -1), train.y[:4000])
 
 
 def losses(backend, seed):
-    """Of every step, on four layers, at a large learning rate; and the backend."""
+    """The loss of every step, on four layers, at a large learning rate; and the backend."""
     rng, layers = np.random.default_rng(seed), []
     for n_in, n_out in pairwise((784, 64, 64, 64, 10)):
         layers += [nn.Linear(n_in, n_out, rng=rng, bias=False), nn.ReLU()]

@@ -11,9 +11,10 @@ from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
+from backends.comm.collectives.link import Link
 from backends.comm.trace import Traced, gather_trace
-from backends.comm.virtual import Link, VirtualCluster
 from backends.pipeline import SCHEDULES, Costs, Pipeline, Weight, find_schedule, simulate
 from backends.pipeline.engine import Engine, Step
 from backends.pipeline.p2p import FIRST_TAG, TAGS
@@ -147,7 +148,7 @@ def run(schedule, micros, *, ranks=4, chunks=None, latency=0.0, recompute=False,
 
 
 def planned(schedule, micros, ranks=4, chunks=None, latency=0.0, recompute=False, seconds=None, bounds=None):
-    """The same step, simulated: nothing but times."""
+    """A step as it is simulated: nothing but times."""
     schedule = find_schedule(schedule) if isinstance(schedule, str) else schedule
     table = schedule.of(ranks, micros, chunks)
     seconds, bounds = cut(table, seconds, bounds)

@@ -2,6 +2,13 @@
 
 import numpy as np
 from minigrad_course.lesson.questions import Question
+from minigrad_course.machines.integrated_costs import (
+    ALEXNET,
+    LayerSize,
+    Network,
+    best_rows,
+    integrated_seconds,
+)
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
@@ -10,7 +17,6 @@ from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.grid import Grid
 from backends.model_parallel import ModelParallel
-from backends.model_parallel.cost import ALEXNET, LayerSize, Network, best_rows, integrated_seconds
 from backends.stack import Stack
 from minigrad import nn, ops
 from minigrad.data import Batch

@@ -15,6 +15,15 @@ In an editor that knows `# %%` cells this file opens as a notebook.
 
 import drawings
 import numpy as np
+from minigrad_course.machines.integrated_costs import (
+    ALEXNET,
+    LayerSize,
+    Network,
+    batch_seconds,
+    best_rows,
+    domain_seconds,
+    integrated_seconds,
+)
 from minigrad_course.shared.style import start_lesson
 
 from backends.comm import run_ranks
@@ -25,15 +34,6 @@ from backends.data_parallel import DataParallel, ParameterServer
 from backends.grid import Grid
 from backends.laws import bound_for, differences_from_serial
 from backends.model_parallel import ModelParallel
-from backends.model_parallel.cost import (
-    ALEXNET,
-    LayerSize,
-    Network,
-    batch_seconds,
-    best_rows,
-    domain_seconds,
-    integrated_seconds,
-)
 from backends.model_parallel.plan import choose, default_plan, show
 from backends.stack import Stack
 from minigrad import mnist, ops, optim

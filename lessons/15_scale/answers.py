@@ -2,9 +2,10 @@
 
 import numpy as np
 from minigrad_course.lesson.questions import Question
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm.collectives import rabenseifner_allreduce, ring_allreduce
-from backends.comm.virtual import Link, VirtualCluster
+from backends.comm.collectives.link import Link
 from backends.pipeline import SCHEDULES, Costs, simulate
 
 

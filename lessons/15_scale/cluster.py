@@ -50,7 +50,7 @@ def step_seconds(forward, backward, buckets, allreduce):
 
 
 def efficiency(seconds, layers, allreduce, bucket_bytes):
-    """Of a step whose computing takes ``seconds``, a third of them forward."""
+    """The efficiency of a step whose computing takes ``seconds``, a third of them forward."""
     parts = buckets(layers, bucket_bytes)
     return seconds / step_seconds(seconds / 3, 2 * seconds / 3, parts, allreduce)
 
@@ -91,7 +91,7 @@ def transformer_parameters(layers, hidden, vocabulary=51_200, sequence=2048):
 
 
 def transformer_operations(layers, hidden, batch, vocabulary=51_200, sequence=2048):
-    """Of one iteration, activations computed again in backward. Narayanan et al. 2021, equation 3."""
+    """Operations of an iteration that computes activations again. Narayanan et al. 2021, equation 3."""
     inner = 1 + sequence / (6 * hidden) + vocabulary / (16 * layers * hidden)
     return 96 * batch * sequence * layers * hidden**2 * inner
 

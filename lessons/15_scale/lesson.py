@@ -24,6 +24,15 @@ from pathlib import Path
 import cluster
 import drawings
 import numpy as np
+from minigrad_course.machines.integrated_costs import (
+    ALEXNET,
+    Network,
+    batch_seconds,
+    best_rows,
+    model_seconds,
+)
+from minigrad_course.machines.mortal_ranks import run_mortal_ranks
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 from minigrad_course.shared.checkpoint_interval import daly, waste, young
 from minigrad_course.shared.networks import INCEPTION, RESNET50, RESNET101, VGG16
 from minigrad_course.shared.style import start_lesson
@@ -35,12 +44,10 @@ from backends.comm import run_ranks
 from backends.comm.collectives import rabenseifner_allreduce, ring_allreduce
 from backends.comm.collectives.automatic import ALGORITHMS
 from backends.comm.collectives.costs import Machine, fastest_allreduce
-from backends.comm.thread_ranks import run_mortal_ranks
+from backends.comm.collectives.link import Link
 from backends.comm.trace import Traced
-from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import DataParallel, Sharded
 from backends.data_parallel.elastic import Elastic
-from backends.model_parallel.cost import ALEXNET, Network, batch_seconds, best_rows, model_seconds
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
 from minigrad import ops
 from minigrad.data import Batch
@@ -147,7 +154,7 @@ assert alone == 1 and nothing == 0, f"one rank: efficiency {alone}, {nothing} s 
 
 
 def pipeline_speedup(stages, micros, costs):
-    """Of ``simulate``d GPipe over one rank that has no messages; exact where the costs are."""
+    """How much faster GPipe, simulated, is than one rank without messages; exact where the costs are."""
     plan = simulate(SCHEDULES["gpipe"].of(stages, micros), costs)
     return sum(plan.busy(rank) for rank in range(stages)) / plan.makespan
 

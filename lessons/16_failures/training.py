@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 from minigrad_course.crashes.recorded_disk import RecordedDisk
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 from safetensors.numpy import load, save
 
 from backends.checkpoint import Checkpoints
 from backends.checkpoint.checkpoints import shared_out
 from backends.checkpoint.training_state import gather_state, load_model_state, load_state
-from backends.comm.virtual import VirtualCluster
 from backends.data_parallel import DataParallel, Sharded
 from minigrad import ops
 from minigrad.data import Batch

@@ -9,7 +9,7 @@ from tests.assignments.submissions import JUNK, costs, faults, submission
 
 A6 = find_assignment("a6")
 ALL = {task.name for task in A6.tasks}
-NEURONS, SPACE = {"column", "row", "block"}, {"halo", "convolution"}
+SPACE = {"halo", "convolution"}
 FUNCTIONS = {"halo", "halo_backward"} | {
     f"{layer}_{way}" for layer in ("column", "row", "block", "conv") for way in ("forward", "backward")
 }

@@ -13,7 +13,6 @@ from tests.assignments.submissions import JUNK, costs, some_cases, submission
 
 A8 = find_assignment("a8")
 TASKS = {task.name: task for task in A8.tasks}
-ALL = set(TASKS)
 SOLVED = (Path(__file__).parent / "solved_a8.py").read_text(encoding="utf-8")
 PARTS = [name for name in TASKS if not name.startswith("property")]
 BY_NUMBER = load_file(A8.folder / "tasks.py", "tasks_of_a8_for_the_tests")

@@ -39,7 +39,7 @@ def test_the_librarys_answers_score_all_points(assignment):
     "name", [pytest.param(name, marks=[pytest.mark.thorough] if name != "a1" else []) for name in ASSIGNMENTS]
 )
 def test_the_librarys_answers_score_all_points_in_processes(name):
-    """As ``minigrad grade --answers`` does; those of a1 give its engine objects of the grader."""
+    """Graded like ``minigrad grade --answers``; the answers of a1 give its engine objects of the grader."""
     assignment = ASSIGNMENTS[name]
     text = assignment.answers.read_text(encoding="utf-8")
     report = grade(assignment, SubmissionFile(assignment.answers, text, ""), answers=True)
@@ -52,7 +52,7 @@ def test_a_student_who_follows_the_text_scores_all_points(assignment):
 
 @pytest.mark.thorough
 def test_a_student_who_follows_the_text_scores_all_points_in_processes(assignment):
-    """As a teacher grades; the listed mistakes are graded so, too (submissions.costs)."""
+    """Graded in the way of a teacher; so are the listed mistakes (submissions.costs)."""
     file = f"solved_{short(assignment)}.py"
     report = grade(assignment, SubmissionFile(Path(file), submission_text(file), ""))
     assert report.score == 100, report

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from unittest.mock import patch
 
 import numpy as np
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.cli.link_report import SLOW, worst_first
 from backends.comm import collectives
 from backends.comm.collectives.automatic import AutomaticAllreduce
 from backends.comm.collectives.costs import ROUNDS, Machine, allreduce_seconds, fastest_allreduce
 from backends.comm.collectives.link import Link, measure_pair, measure_ring
-from backends.comm.virtual import VirtualCluster
 from backends.data_parallel.bucket_size import best_bucket_bytes, step_seconds
 from backends.data_parallel.bucketed import Bucketed
 from backends.launch.launch import default_threads
@@ -36,7 +36,7 @@ STEP = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID", "SLURM_CPUS_PER_TASK")
 
 
 def short(numbers: Sequence[int]) -> str:
-    """As Slurm writes a number for each node: 4, 4, 3 is "4(x2),3"."""
+    """A number for each node in Slurm's notation: 4, 4, 3 is "4(x2),3"."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][0] == number:

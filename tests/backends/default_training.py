@@ -4,8 +4,9 @@ from functools import cache
 from inspect import signature
 
 import numpy as np
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
-from backends.comm.virtual import Link, VirtualCluster
+from backends.comm.collectives.link import Link
 from backends.data_parallel import parameter_server
 from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.parameter_server.consistency import Asynchronous

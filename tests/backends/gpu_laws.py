@@ -288,7 +288,7 @@ SYNCHRONOUS = (NaiveDataParallel, DataParallel, Bucketed, Sharded, ProportionalD
 
 
 def strategies_train_as_on_the_host() -> None:
-    """Those that do not train like one serial machine, so that nothing else compares them."""
+    """Strategies that do not train like one serial machine, so that nothing else compares them."""
 
     def compressed(comm, kind):
         return compression.Compressed(comm, compress=kind())
@@ -391,9 +391,6 @@ def times_are_those_of_the_computation() -> None:
 
 
 # Bugs
-
-TRACE, THREADS = "backends.comm.trace", "backends.comm.threads"
-SERVER = "backends.data_parallel.parameter_server.parameter_server"
 
 BUGS = [
     Bug("an array that is received stays on its sender's GPU", "ThreadComm.finish_recv",

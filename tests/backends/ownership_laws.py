@@ -41,7 +41,7 @@ def refusal_of(call: Callable[[], object]) -> str:
 
 
 def two_models_train_in_turns(make: Make, comm: Communicator, build: Build) -> None:
-    """As in a GAN: each has a backend of its own, and every step of both is that of a serial run."""
+    """Each has its own backend, like those of a GAN, and every step of both is that of a serial run."""
     runs = []
     for number, width in enumerate((5, 6)):
         for backend in (make(comm), Serial(1)):
@@ -62,7 +62,7 @@ def two_models_train_in_turns(make: Make, comm: Communicator, build: Build) -> N
 
 
 def a_backend_trains_one_model(make: Make, comm: Communicator, build: Build) -> None:
-    """Of two models the one placed first is refused by ``step`` and ``update``; so is one never placed."""
+    """A model that was placed before another, or never, is refused by ``step`` and ``update``."""
     backend = make(comm)
     says = refusal_of(lambda: backend.step(build(5), batch_of(0), ops.cross_entropy))
     assert "has no model yet; call model = backend.place(model) first" in says, says

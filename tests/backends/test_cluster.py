@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ALLREDUCES, AutomaticAllreduce, find_allreduce
 from backends.comm.collectives.automatic import ALGORITHMS
 from backends.comm.collectives.costs import ROUNDS, Machine
 from backends.comm.collectives.link import Link, read_link
-from backends.comm.virtual import VirtualCluster
 from backends.data_parallel import Bucketed, LocalSGD
 from backends.launch.ping_pong import Links, Pair, measure_links, used_interface
 from backends.laws import trains_like_serial

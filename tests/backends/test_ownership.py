@@ -136,7 +136,7 @@ def test_what_is_whole_may_be_placed_again():
 
 
 def test_a_copy_of_a_placed_model_is_its_own():
-    """As for the moving average of the weights; also where batch-norms gather from all ranks."""
+    """A moving average of the weights needs such a copy; also where batch-norms gather from all ranks."""
 
     def work(comm):
         rng = np.random.default_rng(0)

@@ -88,10 +88,6 @@ def scripts_requeue_what_can_go_on() -> None:
 
 # Bugs
 
-LAUNCH, CORES = "backends.launch.launch", "backends.process.cores"
-SCRIPT, REPORT = "backends.cli.batch_script", "backends.cli.link_report"
-COSTS, AUTOMATIC = "backends.comm.collectives.costs", "backends.comm.collectives.automatic"
-LINK, BUCKETS = "backends.comm.collectives.link", "backends.data_parallel.bucket_size"
 
 BUGS = [
     Bug("all ranks share one host's cores", "ranks_here", "return tasks[int(node)] if",

@@ -6,9 +6,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
-from backends.comm.virtual import Link, VirtualCluster
+from backends.comm.collectives.link import Link
 from backends.data_parallel import DataParallel, backup_workers
 from backends.data_parallel.averaging import DiLoCo, ElasticAveraging, LocalSGD
 from backends.data_parallel.bucketed import Bucketed

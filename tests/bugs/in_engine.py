@@ -417,11 +417,6 @@ def a_spy_is_called() -> None:
 # Bugs
 
 DIFFERENCE = "the central difference"
-ELEMENTWISE, TAPE = "minigrad.ops.elementwise", "minigrad.tape"
-FAST_ELEMENTWISE = "minigrad.ops.fast.elementwise"
-LOOPS, SOFTMAX = "minigrad.ops.fast.elementwise_loops", "minigrad.ops.softmax"
-SOFTMAX_LOOPS, LABELLED = "minigrad.ops.fast.softmax", "minigrad.ops.fast.cross_entropy"
-RECOMPUTE, OPTIM = "minigrad.recompute", "minigrad.optim"
 
 BUGS = [
     Bug("a GPU is there where no kernel runs", "cuda_problem", "float(cupy.ones(1).sum())", "pass",

@@ -147,10 +147,6 @@ def what_was_given_away_is_computed_again() -> None:
 
 # Bugs
 
-IM2COL, ELEMENTWISE = "minigrad.ops.fast.im2col_kernels", "minigrad.ops.fast.elementwise_kernels"
-LOSS_KERNELS = "minigrad.ops.fast.loss_kernels"
-LOSS, DEVICE = "minigrad.ops.fast.cross_entropy", "minigrad.device"
-OPTIM, OPTIM_KERNELS = "minigrad.optim", "minigrad.optim_kernels"
 
 BUGS = [
     Bug("labels on a GPU are looked at in every step", "checked_labels", "on_host and labels.size",

@@ -58,7 +58,6 @@ def what_the_inner_must_finish_waits_for_it() -> None:
 # Bugs
 
 SERIAL = "of its scale on rank"
-LAYER_WISE, GRID, STACK = "backends.pipeline.layer_wise", "backends.grid", "backends.stack"
 
 BUGS = [
     Bug("ranks drop by their own seeds", "broadcast_model", "            layer.seed = seed\n",

@@ -11,7 +11,7 @@ from tests.minigrad.ops.fast.implicit_laws import is_pooled_convolution
 
 
 def convolution(channels: int, pool: int, **settings: object) -> None:
-    """Of whole numbers, with a window that has other rows than columns, and more terms than a tile."""
+    """Convolve whole numbers, with a window that has other rows than columns, and more terms than a tile."""
     rng, filters = np.random.default_rng(0), 22 if channels % 4 else 24
     geometry = Geometry((3, 2), (1, 1), (1, 2), (1, 1))._replace(**settings)
     shapes = (2, 9, 8, channels), (filters, channels // geometry.groups, 3, 2), (filters,)

@@ -60,8 +60,7 @@ def waits_lead_to_whoever_stopped() -> None:
 
 # Bugs
 
-LOG, RECORDS, FOLDER = "minigrad.metrics_log", "backends.cli.training_log", "backends.cli.run_folder"
-CURVES, WORLD, REPORT = "backends.cli.curves", "backends.comm.mailboxes", "backends.process.hang_report"
+LOG = "minigrad.metrics_log"
 
 BUGS = [
     Bug("lines wait in a buffer", "MetricsLog.__init__", ", buffering=0", "", each_step_has_one_line,

@@ -98,11 +98,6 @@ def functions_in_loops_are_exact() -> None:
 
 # Bugs
 
-LOSS, CROSS_ENTROPY = "minigrad.ops.loss", "minigrad.ops.cross_entropy"
-FAST_LOSS, FAST_CROSS_ENTROPY = "minigrad.ops.fast.loss", "minigrad.ops.fast.cross_entropy"
-ACTIVATION, LOOPS = "minigrad.ops.activation", "minigrad.ops.fast.activation_loops"
-EXPONENTIAL, NORMAL = "minigrad.ops.fast.exponential", "minigrad.normal_distribution"
-NORMAL_IN_LOOPS = "minigrad.ops.fast.normal_distribution"
 DIFFERENCE = "central difference"
 
 BUGS = [

@@ -4,8 +4,6 @@ from tests.backends import mask_laws
 from tests.bugs.bug import Bug
 
 SERIAL = "of its scale on rank"
-MASK, PASS, STRATEGY = "minigrad.random_mask", "minigrad.forward_pass", "minigrad.strategy"
-COMPRESSOR = "backends.data_parallel.compression.compressor"
 
 BUGS = [
     Bug("each rank counts its samples from 0", "Strategy.work", "mine = self.shard(batch)",

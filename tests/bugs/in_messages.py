@@ -1,10 +1,11 @@
 """Bugs of messages, collectives, communication ops; their oracles: sums of integers, adjoints, formulas."""
 
 import numpy as np
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends import laws
 from backends.comm import collectives, differentiable, run_ranks, wire
-from backends.comm.virtual import Link, VirtualCluster
+from backends.comm.collectives.link import Link
 from backends.data_parallel.bucketed import Bucketed
 from backends.laws import is_adjoint, messages_are
 from minigrad import nn
@@ -131,11 +132,6 @@ def a_header_is_looked_at() -> None:
 
 # Bugs
 
-RING, TREE, DOUBLING, THREADS, ADJOINT = (
-    *(f"backends.comm.collectives.{module}" for module in ("ring", "tree", "doubling")),
-    "backends.comm.threads",
-    "backends.comm.differentiable",
-)
 SUM = "the sum is|make both sides agree"
 
 BUGS = [

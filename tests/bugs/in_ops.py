@@ -237,11 +237,6 @@ def elements_move_and_vanish_as_in_numpy() -> None:
 
 
 DIFFERENCE = "the gradient's slope is .*, the central difference"
-EINSUM, GATHER, ORDER = "minigrad.ops.einsum", "minigrad.ops.gather", "minigrad.ops.order"
-FAST_EINSUM, FAST_SHAPE = "minigrad.ops.fast.einsum", "minigrad.ops.fast.shape"
-REDUCE, SCAN, SHAPE = "minigrad.ops.reduce", "minigrad.ops.scan", "minigrad.ops.shape"
-FAST_SCAN, FAST_ORDER, FAST_GATHER = (f"minigrad.ops.fast.{name}" for name in ("scan", "order", "gather"))
-SUMS, QUOTIENTS = "minigrad.sums", "minigrad.ops.fast.reduce"
 
 BUGS = [
     Bug("a letter is summed before the other operand has it", "contract",

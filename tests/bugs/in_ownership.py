@@ -148,9 +148,6 @@ def gradients_that_some_steps_reach_add_up() -> None:
 # Bugs
 
 SERIAL = "of its scale on rank"
-STRATEGY, PLACED = "minigrad.strategy", "minigrad.placed_state"
-SHARDED = "backends.data_parallel.zero.sharded"
-SERVERS = "backends.data_parallel.parameter_server.parameter_server"
 
 BUGS = [
     Bug("norms are read in the optimizer's order", "PlacedState.total_squares",

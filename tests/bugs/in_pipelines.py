@@ -104,24 +104,7 @@ def two_versions_are_the_loops() -> None:
 # Bugs
 
 SERIAL, LOOP = "of its scale on rank", "on rank . of 3"
-(MAIL, ENGINE, PIPELINE, HOLDERS, ONE_WAY, ZERO, STASH, ASYNCHRONOUS) = (
-    f"backends.pipeline.{module}"
-    for module in (
-        *("p2p", "engine", "pipeline", "stages", "unidirectional", "zero_bubble"),
-        *("weight_stash", "asynchronous"),
-    )
-)
-PARTITION = "backends.partition"
-PIPELINE = "backends.pipeline.pipeline"
-RECEIVED = "        x = self.posted.pop(hop)()\n"
-ONE_BUFFER = f"""{RECEIVED}        room = vars(self).setdefault("room", {{}})
-        room = room.setdefault((hop.kind, hop.stage, x.shape), x)
-        room[...] = x
-        x = room
-"""
 SPLIT = "work.split(self.micro_batches)"
-BACK = "                tape.backward(y, seed, on_grad)\n"
-WIPED = f"                for p in self.engine.parts[i.chunk].parameters(): p.grad = None\n{BACK}"
 
 BUGS = [
     Bug("one receive buffer, to which tapes refer", "PipelineComm.receive",

@@ -44,7 +44,7 @@ storm_of = partial(Storm.of, find=lambda name: STRATEGIES[name])
 
 
 def storms_are_survived() -> None:
-    """Of the first 32 seeds those that catch one of the bugs below before any other seed does."""
+    """The seeds of the first 32 that catch one of the bugs below before any other seed does."""
     storms_are_safe_and_live((0, 1, 8, 14, 17, 20, 22, 31), storm_of)
 
 
@@ -80,9 +80,6 @@ def failing_storms_are_reduced() -> None:
 
 # Bugs
 
-CHECKPOINTS, STATE = "backends.checkpoint.checkpoints", "backends.checkpoint.training_state"
-TRAINING, FIT = "backends.checkpoint.training_checkpoints", "minigrad.train"
-STORM, CLUSTER = "minigrad_course.storm.storm", "minigrad_course.storm.unreliable_cluster"
 
 BUGS = [
     # Saving

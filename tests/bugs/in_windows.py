@@ -235,12 +235,6 @@ def only_windows_side_by_side_are_one_pass() -> None:
 
 # Bugs
 
-CONV, POOL, RESIZE = "minigrad.ops.conv", "minigrad.ops.pool", "minigrad.ops.resize"
-GEOMETRY, SIGNALS, GROUPS = "minigrad.ops.geometry", "minigrad.ops.signals", "minigrad.ops.group_norm"
-FAST_POOL, FAST_ADAPTIVE = "minigrad.ops.fast.pool", "minigrad.ops.fast.adaptive_pool"
-ONE_PASS = "minigrad.ops.fast.conv_pool"
-WINDOW_LOOPS = "minigrad.ops.fast.window_loops"
-FAST_INTERPOLATE, FAST_GROUPS = "minigrad.ops.fast.interpolate", "minigrad.ops.fast.group_norm"
 DIFFERENCE = "central difference"
 
 BUGS = [

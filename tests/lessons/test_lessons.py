@@ -48,7 +48,7 @@ def run_lesson(lesson, folder):
     ids=lambda path: path.parent.name,
 )
 def test_runs_as_a_plain_script(lesson, tmp_path):
-    """Its assertions hold; all it leaves behind are figures under runs/lessons/<its folder>.
+    """The lesson's assertions hold; all that it leaves are figures under runs/lessons/<its folder>.
 
     They keep the laws of ``figure_laws.py``, which ``checked_figures`` applies to each that is saved.
     """

@@ -261,7 +261,7 @@ def cross_entropy_is_the_readable_one(
     logits: np.ndarray,
     labels: np.ndarray,
 ) -> None:
-    """The same loss and gradient in three launches, where the readable form takes thirty."""
+    """Three launches give the loss and gradient for which the readable form takes thirty."""
     g = np.array(0.5, logits.dtype)
     expected, (expected_gradient, _) = readable(logits, labels)
     assert expected_gradient is not None

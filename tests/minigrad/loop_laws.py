@@ -13,7 +13,7 @@ def copy(x, y):
 
 
 def end_with_their_module(compiled):
-    """Of loops whose module nobody refers to nothing is left."""
+    """Nothing is left of loops whose module nothing refers to."""
     module = {"__name__": "a module", "compiled": compiled}
     exec(compile(f"@compiled{COPY}", "no file", "exec"), module)
     module["copy"](np.ones(3), np.ones(3))

@@ -186,7 +186,7 @@ def same(a, b):
 
 
 def one_segment_is_held_at_a_time(recomputed, pairs, segments):
-    """Of N equal layers in k segments: k inputs after forward; k + N/k arrays in backward, then fewer."""
+    """N equal layers in k segments: k inputs after forward; k + N/k arrays in backward, then fewer."""
     model, x = deep(pairs), on_device(np.ones((ROWS, COLUMNS)))
     sizes = []
     with Tape() as plain:

@@ -27,7 +27,7 @@ def checked(monkeypatch):
 
 
 def gradients(f, inputs, change=None):
-    """Of the sum of f's squares; ``change`` is called between forward and backward."""
+    """Gradients of the sum of f's squares; ``change`` is called between forward and backward."""
     leaves = [
         Tensor(x.copy(order="K"), requires_grad=True)
         if isinstance(x, np.ndarray) and x.dtype.kind == "f"

@@ -55,7 +55,7 @@ def epoch_visits_each_sample_once(minibatches, n: int, size: int, seed: int, epo
 
 
 def order_depends_on_seed_and_epoch_alone(minibatches, seed: int, epoch: int) -> None:
-    """The same again for the same (seed, epoch) and any batch size, another for another of either."""
+    """Equal (seed, epoch) have equal orders for any batch size; another seed or epoch has another order."""
     data = numbered(100)  # two of 100! orders are the same by chance never
 
     def order(seed, epoch, size=7):

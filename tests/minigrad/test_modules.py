@@ -338,7 +338,7 @@ class ForeignTensor:
 
 
 def test_a_state_of_pytorch_is_loaded():
-    """Its batch-norms count batches, and its tensors are no NumPy arrays."""
+    """The state's batch-norms count batches, and its tensors are no NumPy arrays."""
     model, other = net(0), net(1)
     state: dict = {name: ForeignTensor(value) for name, value in other.state_dict().items()}
     model.load_state_dict(state | {"1.num_batches_tracked": ForeignTensor(np.array(7))})

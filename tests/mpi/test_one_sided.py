@@ -1,5 +1,5 @@
-"""Laws of backends/comm/one_sided.py: every addition to an array that MPI processes share one-sidedly
-counts once, and bugs are seen.
+"""Laws of lessons/minigrad_course/machines/one_sided.py: every addition to an array that MPI
+processes share one-sidedly counts once, and bugs are seen.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]  # the seeded bugs' own module lies under tests
 
 LAW = '''
 import numpy as np
-from backends.comm import one_sided
+from minigrad_course.machines import one_sided
 from backends.comm.collectives import allgather
 
 
@@ -78,7 +78,7 @@ CATCH = """
 from tests.bugs.mutant import mutant
 
 for name, change in {bugs!r}.items():
-    broken = mutant("backends.comm.one_sided", change).Window
+    broken = mutant("minigrad_course.machines.one_sided", change).Window
     try:
         every_addition_counts_once(comm, broken, "float64", (3, 5), 0, shared=True, pushes={pushes})
     except (AssertionError, ValueError) as error:
@@ -89,7 +89,7 @@ for name, change in {bugs!r}.items():
 
 MISTAKES = """
 import numpy as np
-from backends.comm.one_sided import Window
+from minigrad_course.machines.one_sided import Window
 
 def refused(work):
     try:
@@ -108,7 +108,7 @@ with Window(comm, np.zeros(3) if comm.rank == 0 else None) as window:
 ABSENT = """
 import numpy as np, time
 from backends.comm.mpi import MPIComm
-from backends.comm.one_sided import Window
+from minigrad_course.machines.one_sided import Window
 
 comm = MPIComm()
 window = Window(comm, np.zeros(3) if comm.rank == 0 else None, shared=False)

@@ -29,7 +29,7 @@ class RowRange(NamedTuple):
 
     @property
     def inside(self) -> RowRange:
-        """These rows without the border."""
+        """The rows without the border."""
         return RowRange(self.start, self.stop)
 
     @property

@@ -41,7 +41,7 @@ def serve(comm, workers, part, rate):
 
 
 def serve_bounded(comm, workers, part, rate, bound):
-    """The same with bounded staleness: a worker too far ahead gets its answer later.
+    """Serve with bounded staleness: a worker too far ahead gets its answer later.
 
     A worker's clock is the number of its pushes. It is answered as soon as its clock is at most ``bound``
     ahead of the slowest worker's that has not ended, with the version and the parameters of that moment.

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from backends.comm.collectives import find_allreduce
+from backends.comm.collectives.link import Link
 from backends.comm.communicator import Communicator, Wrapper
 from backends.comm.mailboxes import Deadlock
 from backends.comm.trace import Traced
-from backends.comm.virtual import Link, VirtualCluster, VirtualComm
 from minigrad.device import Array
+from minigrad_course.machines.virtual_cluster import VirtualCluster, VirtualComm
 
 SIZES = (4, 8)
 ELEMENT = 8  # bytes of a float64
@@ -111,7 +112,7 @@ def own_array(rank: int, p: int) -> Array:
 
 
 def parts_of(x: Array, p: int) -> list[list[int]]:
-    """Of each number its part, and whose numbers are in the sum as bits; zeros are left out."""
+    """For each number that is not zero, its part, and as bits the ranks whose numbers are in the sum."""
     parts = [((number.bit_length() - 1) // p, number) for number in map(int, x.ravel().tolist()) if number]
     return [[part, number >> (p * part)] for part, number in parts]
 

@@ -28,7 +28,7 @@ class Entry:
         return printable(self.file.name)
 
     def cells(self, assignment: Assignment) -> list[str | int]:
-        """Its line in the table: no points, rather than 0, where it could not be graded."""
+        """The submission's line in the table: no points, rather than 0, where it could not be graded."""
         if self.report is None:
             return [literal(self.name), *[""] * (len(assignment.tasks) + 2), literal(self.reason)]
         scores = [result.score for result in self.report.results]

@@ -66,7 +66,7 @@ def names(assignment: Assignment) -> tuple[str, ...]:
 
 
 def mistakes(assignment: Assignment) -> tuple[Mistake, ...]:
-    """Those of the file mistakes.py, none where there is no such file."""
+    """The mistakes in the file mistakes.py; none where there is no such file."""
     file = assignment.folder / "mistakes.py"
     if not file.is_file():
         return ()

@@ -43,7 +43,7 @@ def protections() -> tuple[str, ...]:
 
 
 def worker_paths() -> str:
-    """As JSON, the folders of the package worker and of the packages that this process imports."""
+    """The folders of the package worker and of the packages that this process imports, as JSON."""
     folders = [Path(__file__).parent, *(Path(folder) for folder in sys.path if folder)]
     return json.dumps([str(folder.resolve()) for folder in folders])
 

@@ -51,7 +51,7 @@ class StarterImports:
         return cls(modules, functions, records)
 
     def for_answers(self, source: str) -> StarterImports:
-        """The same for a program that may import the library itself."""
+        """The imports of ``source``, a program that may import the library itself."""
         return StarterImports([module for module, _ in imported_names(source)], {}, self.records)
 
     def record_classes(self) -> dict[str, type[Any]]:

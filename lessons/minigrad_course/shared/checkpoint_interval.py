@@ -14,7 +14,7 @@ def young(save, failures):
 
 
 def daly(save, failures):
-    """The same, to higher order (Daly 2006)."""
+    """Seconds between checkpoints as ``young`` has them, to higher order (Daly 2006)."""
     if save >= 2 * failures:
         return failures
     part = save / (2 * failures)

@@ -283,7 +283,7 @@ class Site:
             (folder / url).write_bytes(content)
 
     def index(self) -> Iterator[tuple[str, str, str, str]]:
-        """Of each section that is searched: its URL, the page's title, the heading, and the text."""
+        """For each section that is searched: its URL, the page's title, the heading, and the text."""
         for url, page in sorted(self.pages.items()):
             if not page.searched:
                 continue

@@ -105,7 +105,7 @@ class HostDisk(Disk):
         self.operate(seconds)
 
     def start(self, job: Callable[[], None], meanwhile: Callable[[], object]) -> Callable[[], None]:
-        """As on a disk; on the simulated clock nobody needs to be asked ``meanwhile``."""
+        """Run ``job`` on a thread of the simulated clock, on which ``meanwhile`` need not be called."""
         return self.comm.start_thread(job)
 
     def random_bits(self, count: int) -> int:

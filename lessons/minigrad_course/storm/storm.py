@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 
 from backends.checkpoint.checkpoints import generation_names
-from backends.comm.virtual import Link
+from backends.comm.collectives.link import Link
 from backends.registry import MakeStrategy
 from backends.words import counted
 
@@ -315,7 +315,7 @@ class Supervisor(SharedStorage):
         self.note(None, "fault", fault.text(self.storm.job.ranks) + more, at)
 
     def note_lasting_faults(self) -> None:
-        """Those that began before the end."""
+        """Note the lasting faults that began before the end."""
         for fault in self.storm.faults:
             if fault.kind in LASTING and fault.at <= self.now:
                 self.happen(fault, fault.at)

@@ -80,7 +80,7 @@ def results(folder: Path, figures: str | None = None) -> tuple[dict[str, Any], d
 
 
 def all_results(folder: Path) -> list[tuple[dict[str, Any], dict[str, bytes]]]:
-    """The same of each training in ``folder`` that has come to its end."""
+    """Figures and arrays of each training in ``folder`` that has come to its end."""
     return [
         (
             json.loads((model.parent / "metrics.json").read_text(encoding="utf-8")),

@@ -94,7 +94,7 @@ def every_other_length_is_seen() -> None:
 
 
 def files_that_are_missing_or_swapped_are_seen() -> None:
-    """Of two ranks; one file in another's place, within a generation and from another one."""
+    """Two ranks save; one file is put in another's place, within a generation and from another one."""
     ranks = 2
     disk = two_generations(ranks)
 
@@ -284,7 +284,7 @@ def a_forged_manifest_is_damaged_or_whole() -> None:
 
 
 def a_manifest_of_another_shape_is_damaged() -> None:
-    """Its checksum is right; one of its values is of another type, or missing."""
+    """The checksum is right; one value is of another type, or missing."""
     disk = two_generations(1)
     body = json.loads(disk.read(NEWER / MANIFEST))
     for key in ("format", "step", "facts", "files"):
@@ -309,7 +309,7 @@ def is_damaged_or_whole(disk: RecordedDisk, text: bytes) -> bool:
 
 
 def a_forged_file_of_arrays_is_damaged_or_whole() -> None:
-    """Its checksum is right."""
+    """The checksum of the file is right."""
     disk = two_generations(1)
 
     @example(content=file_of("BF16"))

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.checkpoint.training_checkpoints import TrainingCheckpoints
 from backends.comm.collectives import barrier
+from backends.comm.collectives.link import Link
 from backends.comm.communicator import Communicator
-from backends.comm.virtual import Link, VirtualCluster
 from backends.laws import distances
 from minigrad import nn, optim
 from minigrad.data import Batch, shares

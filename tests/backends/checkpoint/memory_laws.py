@@ -158,7 +158,7 @@ def a_refusal_comes_before_a_message(kind: Kind) -> None:
 
 
 def a_step_is_saved_again_with_the_same_pieces_only(kind: Kind) -> None:
-    """As after a restore, for ranks that are new; another piece could be mixed with the one before."""
+    """After a restore, for ranks that are new; another piece could be mixed with the one before."""
     pieces = [b"0", b"11", b"222"]
     stores = saved(kind, pieces)
     stores = [*stores[:2], kind()]
@@ -175,7 +175,7 @@ def a_step_is_saved_again_with_the_same_pieces_only(kind: Kind) -> None:
 
 
 def bytes_sent_are_the_formulas(kind: Kind, sizes: list[int], ranks_per_host: int = 1) -> None:
-    """Of each rank: its piece to the partner; or h - 1 parts of the longest piece, and h - 1 lengths."""
+    """Each rank sends its piece to the partner; or h - 1 parts of the longest piece, and h - 1 lengths."""
     ranks, hosts = len(sizes), len(sizes) // ranks_per_host
 
     def work(comm: ThreadComm) -> int:

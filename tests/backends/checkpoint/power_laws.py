@@ -151,7 +151,7 @@ def a_power_loss_leaves_whole_generations() -> None:
 
 
 def a_power_loss_on_ranks_leaves_whole_generations() -> None:
-    """Of two ranks many, and of three some of the subsets; the ranks run at once."""
+    """Many subsets for two ranks, and some for three; the ranks run at once."""
     losses_are_survived(training(2, 1), 2, 1, every=50, draws=20)
     losses_are_survived(training(3, 2), 3, 2, every=50, draws=5)
 
@@ -425,7 +425,7 @@ def saves_on_a_failing_disk(disk: FailingDisk) -> tuple[list[str], list[str]]:
 
 
 def a_write_that_fails_says_why_and_leaves_nothing() -> None:
-    """Of each rank's file and of the manifest; the last step is written, and nothing else is left.
+    """Writes of each rank's file and of the manifest fail; the last step is whole, nothing else is left.
 
     Also where a rank cannot write a byte, so that it has no words for rank 0.
     """
@@ -500,7 +500,7 @@ def a_disk_syncs_what_it_wrote() -> None:
 
 
 def only_a_file_system_that_syncs_no_folder_is_excused() -> None:
-    """As the root of a container is one, far above the checkpoints; a disk that fails is not."""
+    """The root of a container is such a one, far above the checkpoints; a disk that fails is not."""
     for number, is_error in ((errno.EINVAL, False), (errno.ENOTSUP, False), (errno.EIO, True)):
         with tempfile.TemporaryDirectory() as place, patch("os.fsync", side_effect=OSError(number, "")):
             try:

@@ -40,7 +40,7 @@ from tests.backends.checkpoint.resume_laws import Layout
 from tests.nets import Build
 
 Requests = Mapping[int, tuple[int, int]]
-"""Of some ranks: after which step each hears a request to stop, counted from 1, and which signal that is."""
+"""By rank: after which step it hears a request to stop, counted from 1, and which signal that is."""
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # where a sync costs nothing
 TERM, INT = int(signal.SIGTERM), int(signal.SIGINT)

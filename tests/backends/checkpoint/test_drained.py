@@ -128,7 +128,7 @@ SYNCHRONOUS = st.one_of(
     st.integers(2, 5).map(lambda ranks: Layout(ranks, partial(ParameterServer, staleness=0))),
     st.integers(1, 5).map(lambda ranks: Layout(ranks, BackupWorkers)),
 )
-"""Those that train like one machine."""
+"""The layouts that train like one machine."""
 
 
 @fewer
@@ -200,7 +200,7 @@ def test_servers_of_replicas_resume():
 
 
 def test_running_statistics_are_the_workers_mean():
-    """Those of a checkpoint too, and a server goes on with them."""
+    """So are the statistics in a checkpoint, and a server goes on with them."""
     layout = Layout(4, partial(ParameterServer, staleness=0, servers=1))
     goes_on_with_the_same_bits(layout, dropping, OPTIMIZERS["adam"], batches_of([9, 7, 8]), 1, drained=True)
 

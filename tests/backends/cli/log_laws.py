@@ -71,7 +71,7 @@ def reports_each_step_once(file: Path, *, epochs: int, epoch_steps: int, resumed
 
 
 def ignores_a_torn_last_line(file: Path, records: list[dict], share: float) -> None:
-    """Of a log that was cut after this share of its bytes, all records are read whose line is whole."""
+    """All records whose line is whole are read from a log that was cut after ``share`` of its bytes."""
     log = MetricsLog(file)
     log.append(records)
     log.close()

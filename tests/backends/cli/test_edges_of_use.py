@@ -67,7 +67,7 @@ def test_a_locale_without_a_character_prints_another():
 
 
 def test_a_job_whose_reader_has_left_goes_on(tmp_path):
-    """As a lesson behind head: its prints raise nothing, and it ends as it would."""
+    """A lesson piped into head is one: its prints raise nothing, and it ends as it would."""
     script = (
         "import sys; from backends.launch.supervise import supervise; "
         "sys.exit(supervise([sys.executable, '-c', 'for i in range(20000): print(i)'], {}))"

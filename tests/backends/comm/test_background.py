@@ -1,4 +1,4 @@
-"""Laws of backends/comm/background.py, parts.py and virtual.py: what goes wrong in the background is
+"""Laws of backends/comm/background.py and parts.py: what goes wrong in the background is
 named, and on the virtual clock times are exact.
 """
 
@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
 from backends.comm.collectives import allreduce, ring_allreduce
+from backends.comm.collectives.link import Link
 from backends.comm.communicator import Wrapper
 from backends.comm.mailboxes import Deadlock, RankFailed
-from backends.comm.virtual import Link, VirtualCluster
 from tests.backends.comm.conformance import PROMISES, shift
 
 A, B = 2.0**-10, 2.0**10  # a latency and a bandwidth whose sums and quotients are exact in binary

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks, trace
 from backends.comm.collectives import ring_allreduce
+from backends.comm.collectives.link import Link
 from backends.comm.timeline import gantt
 from backends.comm.trace import Ledger, Span, Trace, Traced, gather_trace
-from backends.comm.virtual import Link, VirtualCluster
 from tests.backends.comm.chrome_laws import obeys
 from tests.backends.comm.communication_time import communicating, hidden
 from tests.backends.comm.conformance import shift

@@ -1,16 +1,16 @@
-"""Laws of backends/comm/communicator.py, threads.py and virtual.py: every communicator of this process
-keeps every promise; what is broken is caught by one.
+"""Laws of backends/comm/communicator.py and threads.py: every communicator of this process, also on a
+virtual clock, keeps every promise; what is broken is caught by one.
 """
 
 from typing import Any
 
 import numpy as np
 import pytest
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
 from backends.comm.communicator import Wrapper
 from backends.comm.mailboxes import Deadlock
-from backends.comm.virtual import VirtualCluster
 from tests.backends.comm.conformance import PROMISES
 
 WORLDS = {

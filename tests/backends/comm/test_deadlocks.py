@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import allreduce, broadcast, gather, run_ranks
 from backends.comm.collectives.send_recv import Tag
 from backends.comm.mailboxes import Deadlock
-from backends.comm.virtual import VirtualCluster
 
 X = np.ones(2)
 SOURCE = Path(__file__).read_text(encoding="utf-8").splitlines()

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
 from backends.comm.collectives import naive_allreduce
 from backends.comm.mailboxes import Deadlock
 from backends.comm.shared_memory import check_room
 from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
-from backends.comm.virtual import VirtualCluster
 from backends.data_parallel import DataParallel
 from backends.laws import allreduce_sums, trains_like_serial
 from minigrad import ops

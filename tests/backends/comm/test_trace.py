@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks, trace
 from backends.comm.collectives import allreduce, ring_allreduce
 from backends.comm.communicator import Wrapper
 from backends.comm.trace import Traced, gather_trace
-from backends.comm.virtual import VirtualCluster
 from tests.backends.comm.conformance import PROMISES
 from tests.bugs.mutant import mutant
 

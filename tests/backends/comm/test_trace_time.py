@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks, trace
 from backends.comm.collectives import ring_allreduce
+from backends.comm.collectives.link import Link
 from backends.comm.communicator import Wrapper
 from backends.comm.trace import Span, Traced, gather_trace
-from backends.comm.virtual import Link, VirtualCluster
 from tests.bugs.mutant import mutant
 
 A, B = 2.0**-10, 2.0**10  # a latency and a bandwidth whose sums and quotients are exact in binary

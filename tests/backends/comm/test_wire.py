@@ -28,7 +28,7 @@ KINDS = (
 
 @st.composite
 def any_arrays(draw):
-    """Of up to 8 axes, in any order, with gaps, backwards, empty; few are too large for a first piece."""
+    """Arrays of up to 8 axes, in any order, with gaps, reversed, empty; few too large for a first piece."""
     shape = draw(st.lists(st.integers(0, 3), max_size=8).map(tuple))
     dtype = draw(KINDS)
     size = int(np.prod(shape))

@@ -53,7 +53,7 @@ class Processes(WithAllreduce):
 
 
 def processes_of_one_machine_do_what_the_replicated_form_does(nodes):
-    """Those of several machines sum during backward; both have its bits."""
+    """Processes on several machines sum during backward; both have the replicated form's bits."""
 
     def work(comm):
         runs = []

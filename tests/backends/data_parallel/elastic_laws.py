@@ -14,11 +14,11 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from minigrad_course.machines.mortal_ranks import run_mortal_ranks
 
 from backends.comm import run_ranks
 from backends.comm.collectives import automatic
 from backends.comm.collectives.link import Link
-from backends.comm.thread_ranks import run_mortal_ranks
 from backends.data_parallel import DataParallel
 from minigrad import nn, ops
 from minigrad.data import Batch, minibatches
@@ -100,7 +100,7 @@ def samples() -> Batch:
 
 
 def batches() -> list[Batch]:
-    """Those that ``fit`` takes."""
+    """The batches that ``fit`` takes."""
     return [batch for epoch in range(EPOCHS) for batch in minibatches(samples(), SIZE, seed=0, epoch=epoch)]
 
 
@@ -208,7 +208,7 @@ def every_sample_counts_once(strategy: Any, faults: Faults) -> None:
 def is_data_parallel_on_the_ranks_of_each_step(
     strategy: Any, faults: Faults, net: Any = Random, optimizer: str = "adam"
 ) -> None:
-    """The same bits as ``DataParallel`` which has the ranks of the team in each step."""
+    """The bits are those of ``DataParallel`` on the ranks of the team in each step."""
     run = elastic_run(strategy, faults, net, optimizer)
     if not run.outcomes:
         return

@@ -6,11 +6,12 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
+from backends.comm.collectives.link import Link
 from backends.comm.trace import Traced
-from backends.comm.virtual import Link, VirtualCluster
-from backends.data_parallel.backup_workers import BackupWorkers, step_seconds
+from backends.data_parallel.backup_workers import BackupWorkers
 from backends.laws import trains_like_serial
 from minigrad import ops, optim
 from tests.backends.data_parallel.backup_worker_laws import clipped, is_serial_on_its_contributors, training
@@ -174,45 +175,6 @@ def test_one_message_each_way_per_worker_and_step(ranks, steps):
     run_ranks(ranks, work)
 
 
-# The time of a step, by order statistics
-
-
-def harmonic(n):
-    return sum(1 / k for k in range(1, n + 1))
-
-
-@pytest.mark.parametrize(("n", "b"), [(96, 4), (96, 0), (10, 3), (1, 5)])
-def test_the_mean_time_is_the_closed_form(n, b):
-    """To 1 %: the standard error of 50,000 draws is below 0.5 % in all these cases."""
-    draw = np.random.default_rng(0)
-
-    def mean_of(draws):
-        """In five parts: a worker of the tests is to stay small."""
-        times = np.array([step_seconds(draws((10_000, n + b)), n) for _ in range(5)])
-        assert times.shape == (5, 10_000)
-        return times.mean()
-
-    assert mean_of(lambda shape: draw.exponential(size=shape)) == pytest.approx(
-        harmonic(n + b) - harmonic(b), rel=0.01
-    )
-    assert mean_of(draw.random) == pytest.approx(n / (n + b + 1), rel=0.01)
-
-
-def test_four_backups_of_a_hundred_save_two_fifths():
-    assert harmonic(100) - harmonic(4) == pytest.approx(3.104, abs=5e-4)
-    assert harmonic(96) == pytest.approx(5.147, abs=5e-4)
-
-
-@given(n=st.integers(1, 8), b=st.integers(0, 4), seed=st.integers(0, 99))
-def test_backups_never_make_a_step_slower(n, b, seed):
-    draws = np.random.default_rng(seed).exponential(size=(50, n + b))
-    times = step_seconds(draws, n)
-    np.testing.assert_array_equal(times, np.sort(draws, axis=1)[:, n - 1])
-    assert (times <= draws[:, :n].max(axis=1)).all()
-    if b == 0:
-        np.testing.assert_array_equal(times, draws.max(axis=1))
-
-
 # Mistakes
 
 
@@ -226,9 +188,3 @@ def test_backups_must_leave_a_worker(backups):
 def test_all_ranks_must_agree_on_the_backups():
     with pytest.raises(ValueError, match="rank 0 has backups = 0, rank 1 has 1"):
         run_ranks(3, lambda comm: BackupWorkers(comm, backups=comm.rank % 2).place(built(Plain)))
-
-
-@pytest.mark.parametrize("needed", [0, 6])
-def test_only_workers_can_be_waited_for(needed):
-    with pytest.raises(ValueError, match=f"of 5 workers a step can wait for 1 to 5, got {needed}"):
-        step_seconds(np.zeros((3, 5)), needed)

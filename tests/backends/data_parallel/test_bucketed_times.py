@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm.collectives import doubling_allreduce
+from backends.comm.collectives.link import Link
 from backends.comm.trace import Trace, Traced
-from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel.bucketed import Bucketed
 from backends.data_parallel.flat import buckets
 from minigrad import nn, ops

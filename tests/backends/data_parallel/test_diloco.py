@@ -57,7 +57,7 @@ def test_diloco_is_the_loop_of_the_textbook(ranks, sizes, period, rate, momentum
 
 @given(momentum=MOMENTA, rate=st.floats(0, 1.5))
 def test_the_outer_step_is_that_of_sgd_with_nesterov(momentum, rate):
-    """The same numbers as ``optim.SGD``, where the outer gradient is the averaged change."""
+    """The numbers are those of ``optim.SGD`` with the averaged change as the gradient."""
 
     def work(comm):
         backend = DiLoCo(comm, outer_rate=rate, outer_momentum=momentum)

@@ -8,12 +8,11 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import example, given
+from minigrad_course.machines.mortal_ranks import Killed, run_mortal_ranks
 
 from backends.comm import run_ranks
 from backends.comm.collectives import find_allreduce
 from backends.comm.recoverable import RankDied, Revoked
-from backends.comm.recoverable_threads import Killed
-from backends.comm.thread_ranks import run_mortal_ranks
 from backends.data_parallel import Elastic
 from backends.laws import trains_like_serial
 from backends.stack import Stack

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
 from backends.comm.collectives import naive_allreduce
 from backends.comm.trace import Traced
-from backends.comm.virtual import VirtualCluster
 from backends.consistency import trained_parameters
 from backends.data_parallel import DataParallel, shared_memory
 from backends.data_parallel.data_parallel import Bucket

@@ -8,9 +8,10 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import assume, given
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
-from backends.comm.virtual import Link, VirtualCluster
+from backends.comm.collectives.link import Link
 from backends.data_parallel.proportional import (
     ProportionalDataParallel,
     proportional_shares,

@@ -158,7 +158,7 @@ def plain(rng):
 
 
 def build(rng):
-    """As ``plain``, with dropout, running statistics, a segment that is recomputed, a frozen parameter."""
+    """``plain`` with dropout, running statistics, a segment that is recomputed, and a frozen parameter."""
     model = plain(rng)
     model.layers[1] = nn.Dropout(0.2, rng=np.random.default_rng(1))
     model.layers[3] = nn.BatchNorm(5).to(dtype=np.float64)

@@ -8,11 +8,12 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
+from backends.comm.collectives.link import Link
 from backends.comm.collectives.send_recv import Tag
 from backends.comm.trace import Traced
-from backends.comm.virtual import Link, VirtualCluster
 from backends.laws import bound_for
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline.asynchronous import LOSS_TAG, AsynchronousPipeline
@@ -360,7 +361,7 @@ def test_ranks_with_different_rules_are_told():
 @pytest.mark.parametrize("versions", [*SEEN, "no_stash"])
 @pytest.mark.parametrize("bad", range(6))
 def test_a_loss_that_is_not_finite_ends_training_on_all_ranks(versions, bad):
-    """Of whichever batch it is: of the first, and of those that are back only when training is over."""
+    """Whichever batch it is: the first, or one that is back only when training is over."""
     x, y = np.zeros((24, 4)), np.zeros(24, int)
     order = np.random.default_rng([0, 0]).permutation(24)
     x[order[4 * bad]] = np.nan

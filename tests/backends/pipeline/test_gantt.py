@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
 from backends.comm.chrome import chrome_trace
+from backends.comm.collectives.link import Link
 from backends.comm.spans import Ledger, Span, Trace
 from backends.comm.timeline import gantt
 from backends.comm.trace import Traced, gather_trace
-from backends.comm.virtual import Link, VirtualCluster
 from backends.pipeline import gantt as picture
 from backends.pipeline import trace as spans
 from backends.pipeline.gantt import draw_pair, figure_of, slots

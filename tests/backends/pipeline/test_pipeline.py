@@ -210,7 +210,7 @@ def test_state_goes_by_serial_names_on_every_rank():
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_rank_keeps_its_own_parameters_only(schedule):
-    """Those of the others are given away, by the model that was placed and by the backend."""
+    """The model that was placed and the backend give away the parameters of other ranks."""
     numbers = max(NUMBERS[schedule], key=lambda n: (n.stages(schedule) == 4, n.chunks))
 
     def work(comm):

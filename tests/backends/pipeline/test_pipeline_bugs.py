@@ -237,7 +237,7 @@ def test_the_law_catches(bug):
 
 
 def test_only_the_bits_tell_the_order_of_backwards_on_one_stage():
-    """Its sums are as good as any other's; to the last bit they are not serial, in either order."""
+    """Sums in the wrong order are as good as any; to the last bit they are not serial."""
     trains(3, backwards_reversed(1), 4)
     trains(3, backwards_reversed(), 4, bound=0, serial=Reversed(4))
     for serial in (Serial(4), Reversed(4)):

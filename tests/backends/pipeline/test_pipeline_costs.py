@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
 from backends.comm.collectives import barrier
+from backends.comm.collectives.link import Link
 from backends.comm.trace import Traced
-from backends.comm.virtual import Link, VirtualCluster
 from backends.pipeline import engine
 from backends.pipeline.pipeline import Pipeline
 from backends.pipeline.schedules import SCHEDULES

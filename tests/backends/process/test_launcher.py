@@ -22,7 +22,7 @@ ALL = (*launcher.RANK_VARIABLES, *launcher.SIZE_VARIABLES, *STEP, launcher.RANKS
 
 @contextmanager
 def environment(**variables):
-    """Of these variables only those given are set."""
+    """Set these variables only, of those that the launchers have."""
     with patch.dict(os.environ):
         for name in ALL:
             os.environ.pop(name, None)

@@ -66,7 +66,7 @@ def test_in_eval_mode_it_uses_the_running_ones_and_leaves_them(shape):
 
 @given(images=st.integers(0, 3), height=st.integers(1, 2), width=st.integers(1, 2), training=st.booleans())
 def test_training_on_one_value_per_channel_is_said(images, height, width, training):
-    """Of such a batch the output is the bias, and the gradient of what comes before it is 0."""
+    """The output of such a batch is the bias, and the gradient of what comes before it is 0."""
     x = on_device(np.ones((images, 3, height, width)))
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")

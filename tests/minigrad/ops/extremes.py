@@ -19,7 +19,7 @@ Op = Callable[..., Tensor]
 
 
 def value_and_gradients(f: Op, *inputs: Any, seed: Any = None) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Of the float inputs."""
+    """The value of ``f``, and the gradients of the float inputs."""
     with Tape() as tape, np.errstate(all="ignore"):
         leaves = [Tensor(on_device(x), requires_grad=is_float(x)) for x in inputs]
         y = f(*leaves)
@@ -52,7 +52,7 @@ def softmax_survives_offsets(softmax: Op, log_softmax: Op, x: np.ndarray, axis: 
 
 
 def logsumexp_survives_offsets(logsumexp: Op, x: np.ndarray, axis: Any) -> None:
-    """Its result is as large as the offset, and so is its rounding; its gradient is the softmax."""
+    """The result is as large as the offset, and so is its rounding; the gradient is the softmax."""
     shifted = exact_shift(x, axis)
     total = np.exp(shifted).sum(axis=axis, keepdims=True)
     exact = (np.log(total) + x.max(axis=axis, keepdims=True).astype(np.longdouble)).sum(axis=axis)
@@ -279,7 +279,7 @@ def extremum_is_shared(f: Op, row: np.ndarray, sign: int) -> None:
 
 
 def extrema_at_places_are_exact(scatter_reduce: Op, reduce: str) -> None:
-    """Of 1 and a float64 beside it one is the extremum, and what meets NaN is NaN and has no gradient."""
+    """One of 1 and the next float64 is the extremum, and what meets NaN is NaN and has no gradient."""
     beside = 1 + (1 if reduce == "amax" else -1) * 2.0**-40
     x, places = np.array([1.0, 1, 5, 1]), np.array([0, 0, 1, 1, 3, 3])
     values = np.array([beside, 1, np.nan, 2, 0, np.nan])
@@ -294,7 +294,7 @@ def extrema_at_places_are_exact(scatter_reduce: Op, reduce: str) -> None:
 
 
 def products_have_the_gradients_of_their_factors(prod: Op, cumprod: Op, x: np.ndarray, g: np.ndarray) -> None:
-    """Of a row with infinities or factors whose product is none of the dtype, factor by factor."""
+    """A row has infinities, or factors whose product is none of the dtype; it is checked factor by factor."""
     with np.errstate(all="ignore"):
         ahead = [
             [math.prod(x[k] for k in range(j + 1) if k != i) for j in range(len(x))] for i in range(len(x))

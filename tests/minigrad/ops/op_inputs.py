@@ -158,7 +158,7 @@ def some_axes(shape) -> SearchStrategy[Any]:
 
 
 def an_axis(shape) -> SearchStrategy[int]:
-    """Of a number 0 and -1, as in NumPy."""
+    """An axis of ``shape``; 0 and -1 for a number, as in NumPy."""
     count = max(len(shape), 1)
     return st.integers(-count, count - 1)
 
@@ -280,7 +280,6 @@ NORM_LAST = st.tuples(ROWS, st.integers(1, 2)).map(lambda d: [d[0], d[0][d[1] :]
 NORM_GROUPS = ROWS.map(lambda s: [(s[0], 2 * s[1], s[2], 2), (2 * s[1],), (2 * s[1],)])
 IMAGES = st.tuples(*[st.integers(least, most) for least, most in ((0, 2), (1, 2), (1, 5), (1, 5))])
 IMAGE = IMAGES.map(lambda s: [s])
-SIGNAL = IMAGES.map(lambda s: [(*s[:2], s[2] + 3)])
 
 
 @st.composite

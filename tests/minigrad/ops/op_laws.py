@@ -143,7 +143,7 @@ def is_channels_last(x: Array) -> bool:
 
 
 def integers_are_floats(f: Op, *inputs: np.ndarray, dtype: Any) -> None:
-    """Of integers or booleans the value is that of the same numbers in float64."""
+    """The value for integers or booleans is that for the same numbers in float64."""
     numbers = [on_device(x.astype(dtype)) for x in inputs]
     value = f(*numbers)
     expected = f(*[x.astype(np.float64) for x in numbers])

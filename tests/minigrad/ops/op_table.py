@@ -88,7 +88,7 @@ def normalise_fixed(x, weight, bias):
 
 
 def soft_cross_entropy(x, p, **settings):
-    """Of probabilities along axis 1."""
+    """Cross-entropy with probabilities along axis 1."""
     return ops.cross_entropy(x, ops.softmax(p, axis=1), **settings)
 
 

@@ -170,7 +170,7 @@ def integers_are_numbers(convolution: Op) -> None:
 
 
 def interpolation_is_its_definition(op: Op, x: np.ndarray, **settings: Any) -> None:
-    """Of rows, then of columns: the output's pixel i has its centre at (i + 1/2) / scale."""
+    """Rows first, then columns: the output's pixel i has its center at (i + 1/2) / scale."""
     mode, aligned = settings["mode"], settings.get("align_corners", False)
 
     def along(a: np.ndarray, axis: int) -> np.ndarray:

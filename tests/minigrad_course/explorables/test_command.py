@@ -25,7 +25,7 @@ pytestmark = [
 
 
 def described(description):
-    """As the page describes a schedule: without its name, and without what is the default."""
+    """The page's description of a schedule: without its name, and without what is the default."""
     default = {"chunks": 1, "route": "around"}
     return {k: v for k, v in description.items() if k != "name" and default.get(k) != v}
 

@@ -45,7 +45,7 @@ def test_the_zip_has_two_programs_and_the_wheel(content):
 
 
 def test_the_wheel_is_one_that_pip_takes(content, tmp_path):
-    """Its RECORD has the digest of every file, its files are those that are imported here."""
+    """The RECORD has the digest of every file, and the files are those that are imported here."""
     (file,) = content[0].glob("*.whl")
     if find_spec("pip"):
         line = ["install", "--no-deps", "--no-index", "--target", str(tmp_path / "there"), str(file)]

@@ -69,7 +69,7 @@ def table_holds_every_submission(module, outcomes):
 
 
 def summary_counts(module, outcomes):
-    """As plain counting has it: of a task, those that were run and did not pass it."""
+    """The counts are those of a plain count: submissions that were run and did not pass a task."""
     lines = module.summary(ASSIGNMENT, list(entries(module, outcomes)))
     ran = [outcome for _, outcome in outcomes if not isinstance(outcome, str)]
     graded = sum(outcome != UNREAD for _, outcome in outcomes)

@@ -93,7 +93,7 @@ def modules():
 
 
 def holds_nothing_of_the_project(workers):
-    """Its limits hold, and all code in its memory is Python's, NumPy's, the submission's, or of worker/."""
+    """Limits hold; all code in a worker's memory is Python's, NumPy's, the submission's, or of worker/."""
     program = Submission(workers, LOOKS_AT_ITSELF, "mine.py", set(), {})
     assert program.limits() == [MEBIBYTES // 2 * 2**20, 25, 0, 0]
     names, paths = program.files()

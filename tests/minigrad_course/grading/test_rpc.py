@@ -200,7 +200,7 @@ def holds_itself():
     "made", [holds_itself, lambda: np.zeros(2**18), lambda: "x" * 2**21], ids=["deep", "array", "text"]
 )
 def test_what_is_too_much_is_refused_and_the_line_goes_on(made, monkeypatch):
-    """Of a limit of 1 MB: messages of the real one take half a gigabyte."""
+    """The limit here is 1 MB: messages of the real one take half a gigabyte."""
     for module in (messages, rpc):
         monkeypatch.setattr(module, "MAX_BYTES", 2**20)
     value = made()

@@ -172,7 +172,7 @@ def test_behind_landlock_alone_files_and_other_processes_are_safe(attempts):
 
 @needs["namespaces"]
 def test_in_namespaces_of_its_own_it_sees_no_other_process_and_no_network(attempts):
-    """Its numbers of processes are its own: another's is nobody's there, or somebody else's."""
+    """The number of an outer process is nobody's there, or another process's."""
     _, done = attempts(without="seccomp", before=prefix())
     assert not done & {
         "kill",

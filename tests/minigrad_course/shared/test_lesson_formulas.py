@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 from minigrad_course.shared import checkpoint_interval, networks
 from minigrad_course.shared.timed_layer import TimedLayer
 
-from backends.comm.virtual import VirtualCluster
 from minigrad import Tape, Tensor, nn
 
 

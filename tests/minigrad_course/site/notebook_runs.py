@@ -18,7 +18,7 @@ for cell in json.load(open(sys.argv[1], encoding="utf-8"))["cells"]:
 
 
 def runs_cell_by_cell(text: str, folder: Path, variables: dict[str, str] | None = None) -> str:
-    """As in a kernel: the folder is empty, first on the path, and no ``__file__`` says where the lesson is.
+    """Run like a kernel: the folder is empty, first on the path, no ``__file__`` says where the lesson is.
 
     Returns what it printed.
     """

@@ -10,7 +10,7 @@ import numpy as np
 from minigrad_course.storm.fault import Fault
 from minigrad_course.storm.unreliable_cluster import LIMIT, Killed, UnreliableCluster, UnreliableComm
 
-from backends.comm.virtual import Link
+from backends.comm.collectives.link import Link
 
 LINK = Link(0.01)
 

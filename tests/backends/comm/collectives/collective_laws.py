@@ -38,7 +38,7 @@ class Case(NamedTuple):
         return () if self.tail is None else (self.rows[(source + 3 * to) % len(self.rows)], *self.tail)
 
     def part(self, source: int, to: int) -> Array:
-        """As ``array``, but of a shape that only ``to`` decides, as a sum needs it."""
+        """An ``array`` of a shape that only ``to`` decides, for a sum."""
         return self._replace(rows=(self.rows[to % len(self.rows)],)).array(source, to)
 
 
@@ -123,7 +123,7 @@ def allreduce_sums(comm: Communicator, case: Case) -> None:
 
 
 def other_operators_combine(comm: Communicator, case: Case) -> None:
-    """Those that the transport's own calls do not have are left to ours."""
+    """Operators that the transport's own calls do not have are left to ours."""
     parts = [case.part(comm.rank, to) for to in range(comm.size)]
     result = comm.collective(collectives.reduce_scatter, parts, np.maximum)
     same(result, np.max([to_host(case.part(source, comm.rank)) for source in range(comm.size)], axis=0))

@@ -10,9 +10,10 @@ from functools import partial
 
 import numpy as np
 import pytest
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import collectives, run_ranks
-from backends.comm.virtual import Link, VirtualCluster
+from backends.comm.collectives.link import Link
 from backends.laws import messages_are
 from minigrad.data import shares
 from tests.backends.lanes import RANKS

@@ -7,8 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
-from backends.comm.virtual import Link, VirtualCluster
+from backends.comm.collectives.link import Link
 from backends.data_parallel import parameter_server
 from minigrad import ops, optim
 from minigrad.data import shares

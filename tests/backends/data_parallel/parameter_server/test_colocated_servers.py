@@ -70,7 +70,7 @@ def test_trains_as_with_servers_apart(workers, sizes, data):
 
 @pytest.mark.parametrize("servers", [1, 2, 3])
 def test_one_of_so_many_parts_stays_on_the_machine(servers):
-    """Of 3 workers so many have a server beside them; each sends it 1 part of its gradient of so many."""
+    """Each of ``servers`` workers sends one of as many parts of its gradient to the server next to it."""
     steps = 4
     machines = cluster([1.0] * 3, servers)
     machines.run(training([6] * steps, OPTIMIZERS["sgd"], servers=servers, staleness=0, colocated=True))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from backends.comm import run_ranks
+from backends.comm.collectives.link import Link
 from backends.comm.trace import Traced
-from backends.comm.virtual import Link
 from backends.consistency import running_statistics
 from backends.data_parallel.parameter_server import ParameterServer
 from minigrad import nn, ops, optim
@@ -130,7 +130,7 @@ rules = st.sampled_from(
     steps=st.integers(1, 7), drains=st.sets(st.integers(1, 6), max_size=2),
 )  # fmt: skip
 def test_it_is_the_simulated_training(name, workers, servers, settings, seed, steps, drains):
-    """The same for any number of servers: parameters, and the staleness of every gradient.
+    """Parameters, and the staleness of every gradient, do not depend on the number of servers.
 
     Also where it is drained, as before a checkpoint: what follows is another such training.
     """
@@ -324,7 +324,7 @@ def test_each_server_gets_and_sends_its_share_for_every_worker(workers, servers,
 
 
 def seconds_per_step(workers, servers):
-    """Of training whose computing takes nearly no time: only the messages do."""
+    """Seconds per step of training whose messages take time, and whose computing takes nearly none."""
     seconds = []
     for steps in (4, 14):
         world = cluster([1.0] * workers, servers, Link(0.0, 1e3))
@@ -334,7 +334,7 @@ def seconds_per_step(workers, servers):
 
 
 def test_one_server_is_the_bottleneck_and_more_servers_cure_it():
-    """Its port is busy in proportion to the workers; four servers, each a fourth of that and some figures."""
+    """One port is busy in proportion to the workers; each of four a fourth of that and some figures."""
     one = {p: seconds_per_step(p, 1) for p in (2, 4, 8)}
     assert one[8] / one[4] == pytest.approx(2, rel=0.25)
     assert one[4] / one[2] == pytest.approx(2, rel=0.25)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
+from backends.comm.collectives.link import Link
 from backends.comm.mailboxes import Deadlock
-from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel import parameter_server
 from backends.grid import Grid
 from backends.model_parallel import ModelParallel

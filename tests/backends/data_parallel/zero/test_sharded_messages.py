@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
+from backends.comm.collectives.link import Link
 from backends.comm.trace import Traced
-from backends.comm.virtual import Link, VirtualCluster
 from backends.data_parallel.flat import buckets
 from backends.data_parallel.zero.gathered_weights import group_by_owner
 from backends.data_parallel.zero.sharded import Sharded

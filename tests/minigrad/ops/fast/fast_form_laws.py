@@ -125,7 +125,7 @@ def is_relu(
 
 
 def is_the_softmax(softmax: Callable[..., Any], x: np.ndarray) -> None:
-    """Of rows, as exactly as the distance from the largest logit allows; below 1e-30 no digit counts."""
+    """Rows are as exact as the distance from the largest logit allows; below 1e-30 no digit counts."""
     shifted = x.astype(np.longdouble) - x.max(axis=1, keepdims=True)
     exact = np.exp(shifted) / np.exp(shifted).sum(axis=1, keepdims=True)
     value = softmax(on_device(x)).numpy()

@@ -184,7 +184,7 @@ def test_winograd_is_direct_up_to_rounding(c, cache):
     ),
 )
 def test_winograd_rows_are_direct_up_to_rounding(c, cache, sizes):
-    """As above; a product adds up kw times as many terms."""
+    """The bound of ``winograd``, with products that add up kw times as many terms."""
     with patch.object(kernel_rows, "IMAGE_BYTES", cache), patch.multiple(winograd_rows, **sizes):
         fast = c.by("winograd_rows")
     matrices = {

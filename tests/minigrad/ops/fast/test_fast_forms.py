@@ -161,7 +161,7 @@ def test_softmax_on_any_level(dtype, level, spread):
 
 
 def of_exponent(x):
-    """Of gelu by tanh, whose exponent rounds by some eps of itself."""
+    """Roundings of gelu by tanh, whose exponent rounds by some eps of itself."""
     with np.errstate(over="ignore"):
         return 8 * (1 + np.minimum(2 * abs(x) + 0.1 * abs(x) ** 3, 800))
 

@@ -1,5 +1,5 @@
-"""Laws of backends/comm/virtual.py: the virtual cluster keeps the model's time exactly, and
-the same time every time.
+"""Laws of lessons/minigrad_course/machines/virtual_cluster.py: the virtual cluster keeps the model's time
+exactly, and the same time every time.
 """
 
 from itertools import product
@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import Wrapper
-from backends.comm.virtual import Link, VirtualCluster
+from backends.comm.collectives.link import Link
 from tests.backends.comm.conformance import shift
 from tests.backends.lanes import thorough
 

@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from backends.comm.collectives.link import Link
+from backends.comm.communicator import Result
+from backends.comm.mailboxes import World
+from backends.comm.thread_ranks import run_world
+from backends.comm.threads import ThreadComm
 from minigrad.lookup import at_least_one
-
-from .collectives.link import Link
-from .communicator import Result
-from .mailboxes import World
-from .thread_ranks import run_world
-from .threads import ThreadComm
 
 
 class Transfer(NamedTuple):

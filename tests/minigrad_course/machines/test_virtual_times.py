@@ -1,14 +1,15 @@
-"""Laws of backends/comm/virtual.py and backends/comm/collectives/costs.py: on uniform links a collective
-takes exactly the time of its formula, and they cross where formulas do.
+"""Laws of lessons/minigrad_course/machines/virtual_cluster.py and backends/comm/collectives/costs.py:
+on uniform links a collective takes exactly the time of its formula, and they cross where formulas do.
 """
 
 import math
 
 import numpy as np
 import pytest
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import collectives
-from backends.comm.virtual import Link, VirtualCluster
+from backends.comm.collectives.link import Link
 
 # Powers of two, so that every sum and quotient below is exact and times can be compared with ==.
 ALPHA, BANDWIDTH, GAMMA = 2.0**-10, 2.0**20, 2.0**-22

@@ -1,5 +1,5 @@
-"""Laws of backends/model_parallel/cost.py: published numbers, their limits, and what the default
-plan makes of the cost formulas.
+"""Laws of lessons/minigrad_course/machines/integrated_costs.py: published numbers, their limits,
+and what the default plan makes of the cost formulas.
 """
 
 import math
@@ -7,8 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from backends.model_parallel.cost import (
+from minigrad_course.machines.integrated_costs import (
     ALEXNET,
     LayerSize,
     Network,

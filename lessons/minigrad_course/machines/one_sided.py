@@ -11,10 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from backends.comm.collectives import broadcast
+from backends.comm.mpi import MPI, MPIComm
 from minigrad.device import Array, to_host
-
-from .collectives import broadcast
-from .mpi import MPI, MPIComm
 
 
 class Window:
@@ -32,7 +31,7 @@ class Window:
         comm.check(at, 0)
         comm.barrier_with("for all ranks to open a window")
         own = np.asarray(to_host(x), order="C") if comm.rank == at and x is not None else None
-        # An empty array carries shape and dtype, behind an axis of length 0.
+        # An empty array carries shape and dtype, after an axis of length 0.
         header = broadcast(comm, np.empty(()) if own is None else np.empty((0, *own.shape), own.dtype), at)
         if header.ndim == 0:
             raise ValueError(f"rank {at} exposes an array, but passed none; pass one there, None elsewhere")
