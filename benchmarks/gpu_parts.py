@@ -58,7 +58,7 @@ def print_table(title: str, columns: list[str], rows: list[list[Any]]) -> None:
 
 
 def microseconds(work: Work) -> float:
-    """Of a call on the GPU, as a CUDA graph of 20 calls: the least of five launches."""
+    """The GPU's time for one call, in a CUDA graph of 20 calls: the least of five launches."""
     stream = cupy.cuda.Stream(non_blocking=True)
     cupy.cuda.Device().synchronize()
     with stream:

@@ -323,8 +323,8 @@ def window(output, first):
     """Terms ``first`` to ``first + BK - 1`` that an output pixel sees; beyond the last there is 0."""
     n, pixel = divmod(output, 144)
     row, column = divmod(pixel, 12)
-    seen = padded[n, row : row + 3, column : column + 3].reshape(terms)[first : first + BK]
-    return np.pad(seen, (0, BK - len(seen)))
+    numbers = padded[n, row : row + 3, column : column + 3].reshape(terms)[first : first + BK]
+    return np.pad(numbers, (0, BK - len(numbers)))
 
 
 def block(first_output):

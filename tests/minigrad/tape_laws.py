@@ -242,11 +242,11 @@ def held_bytes(tape: Tape) -> int:
 def gives_results_away(once_for_all: Callable[..., Any]) -> None:
     """Each pullback gives a result to somebody who may write into it; one call computes all of them."""
     calls: list[Any] = []
-    given = np.ones(2)
+    ones = np.ones(2)
     read, pullback = once_for_all(lambda g: calls.append(g) or (g + 1, g + 2))
-    assert read(given, 1).tolist() == [3, 3]
-    first, second = pullback(0)(given), pullback(1)(given)
+    assert read(ones, 1).tolist() == [3, 3]
+    first, second = pullback(0)(ones), pullback(1)(ones)
     assert len(calls) == 1, f"two results take {len(calls)} calls"
     first[...], second[...] = 9, 9
-    again = pullback(0)(given), read(given, 1)
-    assert [a.tolist() for a in again] == [[2, 2], [3, 3]], f"what was given away is {again}"
+    again = pullback(0)(ones), read(ones, 1)
+    assert [a.tolist() for a in again] == [[2, 2], [3, 3]], f"what was ones away is {again}"
