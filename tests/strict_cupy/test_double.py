@@ -21,6 +21,7 @@ LAWS = {
     "kernels_of_cuda": {},
     "by_address": {},
     "upload_lands_late": {},
+    "pinned_memory_is_read_late": {},
     "streams_do_not_wait": {},
     "copies_to_host_may_be_late": {},
     "programs": {},

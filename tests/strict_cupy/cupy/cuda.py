@@ -319,6 +319,13 @@ def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
     return PinnedMemoryPointer(max(512, -(-size // 512) * 512))  # the pool rounds up
 
 
+def is_pinned(x: Any) -> bool:
+    """Whether a host array lies in pinned memory, which an upload reads only when its stream comes there."""
+    while isinstance(x, np.ndarray):
+        x = x.base
+    return isinstance(getattr(x, "obj", x), PinnedMemoryPointer)
+
+
 class Block:
     """Memory that a pool gave out during a capture, and gives out again when nobody has it any more."""
 
