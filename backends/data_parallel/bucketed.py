@@ -65,8 +65,9 @@ class Bucketed(DataParallel):
     "none" do the whole sum in ``finish`` if ``allreduce`` is given, or if the transport has no all-reduce
     that can be started.
 
-    "auto" is "thread", except where a thread would only take cores from backward: MPI processes that are all
-    on one machine, with weights in its memory, sum one message after backward, as ``DataParallel`` does.
+    "auto" is "thread", except where NCCL's sums go on alone: there it is "none"; and except where a thread
+    would only take cores from backward: MPI processes that are all on one machine, with weights in its
+    memory, sum one message after backward, as ``DataParallel`` does.
     """
 
     declaration = BucketedDeclaration()
@@ -205,8 +206,14 @@ def blocking_progress(comm: Communicator, allreduce: Allreduce | None) -> Reduce
     return Reducer(start, lambda: None, own.close)
 
 
+def automatic_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:
+    """A thread, except where the GPUs sum alone."""
+    progress = no_progress if comm.sums_alone and allreduce is None else thread_progress
+    return progress(comm, allreduce)
+
+
 PROGRESS = {
-    AUTOMATIC: thread_progress,  # where it takes buckets
+    AUTOMATIC: automatic_progress,  # where it takes buckets
     "thread": thread_progress,
     "test": polling_progress,
     "none": no_progress,

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +19,7 @@ from threadpoolctl import threadpool_limits
 from minigrad.lookup import check_choice
 
 from ..comm import Communicator, run_ranks
+from ..comm.nccl import NcclComm, nccl_problem
 from ..comm.shared_memory import FEWER_CELLS, MPICH_BYTES, check_room_for_ranks, free_shared_memory
 from ..grid import check_grid
 from ..process.cores import THREAD_VARIABLES, cores, threads_of_rank
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-TRANSPORTS = ("threads", "mpi")
+TRANSPORTS = ("threads", "mpi", "nccl")
 CONNECTION = re.compile("PMI_|PMIX_(?!MCA_)")  # variables by which a rank finds the others
 SCHEDULER_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "HYDRA_HOST_FILE")
 RANKS_PER_CORE = 8
@@ -91,8 +93,10 @@ def choose_transport(name: str | None, ranks: int) -> str:
     if name == "threads" or (name is None and (ranks == 1 or mpi_problem(by_srun=True))) and here is None:
         return "threads"
     if problem := mpi_problem(by_srun=True):
-        raise RuntimeError(f"--transport mpi: {problem}")
-    return "mpi"
+        raise RuntimeError(f"--transport {name or 'mpi'}: {problem}")
+    if name == "nccl" and (problem := nccl_problem()):
+        raise RuntimeError(f"--transport nccl: {problem}")
+    return name or "mpi"
 
 
 def world_size(data: int | None, model: int = 1, pipe: int = 1) -> int:
@@ -131,6 +135,8 @@ def run(
     ranks as threads are then those of a process that this one starts. Raises WorldError where MPI sees
     another number of ranks, RuntimeError for ``restarts`` of ranks that somebody else has started.
     """
+    if transport == "nccl":
+        transport, work = "mpi", partial(run_with_nccl, work)
     if restarts is not None and under_mpiexec() and RANKS not in os.environ:
         raise RuntimeError(
             "--restarts is for ranks that minigrad starts, and these were started by mpiexec or srun; leave "
@@ -197,6 +203,14 @@ def run_here(work: Callable[[Communicator], Result], ranks: int | None = None) -
     return result
 
 
+def run_with_nccl(work: Callable[[Communicator], Result], comm: Communicator) -> Result:
+    """``work`` with a communicator that moves arrays from GPU to GPU by NCCL."""
+    comm_of_gpus = NcclComm(comm)
+    result = work(comm_of_gpus)
+    comm_of_gpus.close()
+    return result
+
+
 def blas_threads(ranks: int) -> threadpool_limits:
     """Set the ``default_threads`` of each of ``ranks``, unless a variable sets another number."""
     user_choice = any(name in os.environ for name in THREAD_VARIABLES)
@@ -218,10 +232,10 @@ def check_room(ranks: int, transport: str, oversubscribe: bool = False) -> None:
 
     The limit is 16 ranks, or 8 for each core if that is more; free memory limits processes, too.
     """
-    if under_mpiexec() or oversubscribe or (transport == "mpi" and slurm.find_job() is not None):
+    if under_mpiexec() or oversubscribe or (transport != "threads" and slurm.find_job() is not None):
         return
     limits = {f"{cores()} core{'s' * (cores() > 1)}": max(ALWAYS_ALLOWED, RANKS_PER_CORE * cores())}
-    if transport == "mpi":
+    if transport != "threads":
         limits[f"{free_memory() >> 20:,} MB of free memory"] = free_memory() // PROCESS_BYTES
     what, most = min(limits.items(), key=lambda limit: limit[1])
     if ranks > most:
