@@ -16,16 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minigrad.checked_entries import checks
-from minigrad.device import (
-    Array,
-    array_module,
-    cuda_problem,
-    first_line,
-    loaded_cuda,
-    nccl,
-    on_gpu,
-    to_device,
-)
+from minigrad.device import Array, array_module, cuda_problem, loaded_cuda, nccl, on_gpu, to_device
 
 from . import collectives, wire
 from .collectives import Operator
@@ -39,7 +30,9 @@ if TYPE_CHECKING:
     from .mpi import MPIComm
 
 DTYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
-OPERATORS: Mapping[Operator, str] = {np.add: "SUM", np.maximum: "MAX", np.minimum: "MIN"}
+"""NCCL's dtypes, by their numbers."""
+OPERATORS: Mapping[Operator, int] = {np.add: 0, np.maximum: 2, np.minimum: 3}
+"""NCCL's numbers of operators; 1 is the product."""
 MPI_INSTEAD = "use --transport mpi, by which arrays pass through the host"
 
 
@@ -96,9 +89,9 @@ class NcclComm(Wrapper):
         return NcclComm(self.comm.split(color, key))
 
     def close(self) -> None:
-        if any(self.links):
-            self.link.destroy()
         self.comm.close()
+        if any(self.links):
+            self.links.pop().destroy()
 
     def collective(self, ours: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         own = COLLECTIVES.get(ours)
@@ -125,20 +118,18 @@ class NcclComm(Wrapper):
         sent = array_module(x).ascontiguousarray(x).reshape(-1)
         total = array_module(x).empty_like(sent)
         what = f"all-reduce {x.dtype}{x.shape}"
-        finish = self.start("allReduce", what, sent, total, total.size, constant(OPERATORS[operator]))
+        finish = self.start("allReduce", what, sent, total, total.size, OPERATORS[operator])
         return lambda: in_shape_of(x, finish())
 
-    def start(
-        self, call: str, what: str, sent: Array, result: Array, count: int, *more: int
-    ) -> Callable[[], Array]:
+    def start(self, call: str, what: str, sent: Array, result: Array, n: int, *more: int) -> Callable:
         """Start NCCL's ``call`` from one array into another; the function returned waits for the result.
 
         It raises TimeoutError as every wait of MPI, RuntimeError if NCCL reports that it failed.
         """
         stream = stream_of(loaded_cuda().Device().id)
         stream.wait_event(loaded_cuda().get_current_stream().record())
-        dtype = constant(sent.dtype.name)
-        getattr(self.link, call)(sent.data.ptr, result.data.ptr, count, dtype, *more, stream.ptr)
+        numbers = n, DTYPES.index(sent.dtype.name), *more
+        getattr(self.link, call)(sent.data.ptr, result.data.ptr, *numbers, stream.ptr)
         event = stream.record()
         self.in_flight[event] = sent, result
         forget = self.comm.remember_pending(f"to {what} by NCCL")
@@ -159,7 +150,7 @@ class NcclComm(Wrapper):
         try:
             self.link.check_async_error()
         except Exception as error:
-            text = f"NCCL failed between {self.ranks} ({first_line(error)})"
+            text = f"NCCL failed between {self.ranks} ({error})"
             raise RuntimeError(f"{text}; make all ranks make the same calls, or {MPI_INSTEAD}") from error
         return event.done
 
@@ -168,11 +159,6 @@ def can_take(comm: NcclComm, *arrays: Array, operator: Operator = np.add) -> boo
     """Whether NCCL can combine such arrays."""
     fit = all(on_gpu(x) and x.size and x.dtype.name in DTYPES for x in arrays)
     return fit and comm.size > 1 and operator in OPERATORS
-
-
-def constant(name: str) -> int:
-    """NCCL's number of a dtype or an operator."""
-    return getattr(nccl(), f"NCCL_{name.upper()}")
 
 
 def allreduce(comm: NcclComm, x: Array, operator: Operator = np.add) -> Array:
@@ -224,7 +210,7 @@ def reduce_scatter(comm: NcclComm, parts: Sequence[Array], operator: Operator = 
     sent = array_module(like).concatenate([part.reshape(-1) for part in parts])
     total = array_module(like).empty(like.size, like.dtype)
     what = f"reduce-scatter {like.dtype}{like.shape}"
-    finish = comm.start("reduceScatter", what, sent, total, total.size, constant(OPERATORS[operator]))
+    finish = comm.start("reduceScatter", what, sent, total, total.size, OPERATORS[operator])
     return in_shape_of(like, finish())
 
 

@@ -206,14 +206,8 @@ def blocking_progress(comm: Communicator, allreduce: Allreduce | None) -> Reduce
     return Reducer(start, lambda: None, own.close)
 
 
-def automatic_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:
-    """A thread, except where the GPUs sum alone."""
-    progress = no_progress if comm.sums_alone and allreduce is None else thread_progress
-    return progress(comm, allreduce)
-
-
 PROGRESS = {
-    AUTOMATIC: automatic_progress,  # where it takes buckets
+    AUTOMATIC: lambda comm, f: (no_progress if comm.sums_alone and f is None else thread_progress)(comm, f),
     "thread": thread_progress,
     "test": polling_progress,
     "none": no_progress,

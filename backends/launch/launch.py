@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -136,7 +135,7 @@ def run(
     another number of ranks, RuntimeError for ``restarts`` of ranks that somebody else has started.
     """
     if transport == "nccl":
-        transport, work = "mpi", partial(run_with_nccl, work)
+        transport, work = "mpi", lambda comm, work=work: work(NcclComm(comm))
     if restarts is not None and under_mpiexec() and RANKS not in os.environ:
         raise RuntimeError(
             "--restarts is for ranks that minigrad starts, and these were started by mpiexec or srun; leave "
@@ -200,14 +199,6 @@ def run_here(work: Callable[[Communicator], Result], ranks: int | None = None) -
             comm.finalize()
             raise
         comm.close()
-    return result
-
-
-def run_with_nccl(work: Callable[[Communicator], Result], comm: Communicator) -> Result:
-    """``work`` with a communicator that moves arrays from GPU to GPU by NCCL."""
-    comm_of_gpus = NcclComm(comm)
-    result = work(comm_of_gpus)
-    comm_of_gpus.close()
     return result
 
 

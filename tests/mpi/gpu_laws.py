@@ -1,4 +1,6 @@
-"""Laws of MPI processes on GPUs, and their bugs: each rank of a job calls them, on a double of CuPy."""
+"""Laws of backends/comm/pinned_buffers.py, mpi.py and wire.py: MPI processes on GPUs, and their bugs; each
+rank of a job calls them, on a double of CuPy.
+"""
 
 from __future__ import annotations
 

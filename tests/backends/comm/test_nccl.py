@@ -62,7 +62,7 @@ def test_the_command_runs_where_ranks_share_a_gpu(device):
 
 
 def test_without_cupy_the_command_says_so():
-    words = "prove --data 2 --transport nccl --device numpy".split()
+    words = ["prove", "--data", "2", "--transport", "nccl", "--device", "numpy"]
     done = run("-m", "backends", *words, STRICT_CUPY_DEVICES="0", **ONE)
     assert done.returncode == 1
     assert "--transport nccl: CuPy finds no CUDA device" in done.stderr
