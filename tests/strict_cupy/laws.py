@@ -366,6 +366,22 @@ def threads_compile_kernels() -> None:
             done.result()
 
 
+def threads_launch_kernels() -> None:
+    """Threads launch kernels of CUDA C++ at the same time."""
+    turn, x = raw_module(), np.arange(1 << 14, dtype=np.float32)
+    expected = x.reshape(-1, 64)[:, ::-1].reshape(-1)
+
+    def launch(thread: int) -> None:
+        for _ in range(20):
+            y = cp.empty(x.size, np.float32)
+            turn((x.size // 64,), (64,), (cp.asarray(x), y, np.int32(x.size)))
+            np.testing.assert_array_equal(y.get(), expected)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(launch, thread) for thread in range(4)]:
+            done.result()
+
+
 def counts() -> None:
     """Every kernel, product, copy and synchronization is counted, with the project's line that caused it."""
     x = cp.asarray(np.ones((3, 3)))

@@ -32,6 +32,7 @@ LAWS = {
     "kernels_in_cuda_refuse": {},
     "kernels_in_cuda_have_bounds": {},
     "threads_compile_kernels": {},
+    "threads_launch_kernels": {},
     "devices": TWO_DEVICES,
     "counts": {},
     "graph_programs": {},

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ MOST_THREADS = 1024  # of a block
 MOST_SHARED = 48 << 10  # bytes of a block's shared memory, if it asks for no more
 
 order = int(os.environ.get("STRICT_CUPY_ORDER", "0"))
+_lock = threading.Lock()  # a library keeps the state of one launch
 
 
 class RawModule:
@@ -126,7 +128,9 @@ class RawKernel:
                     f"{self.name} takes arrays of the device, or 0 for none, got {type(x).__name__}"
                 )
         note("launch")
-        if not self._launch(*grid, threads, order, *values):
+        with _lock:  # threads of Python, such as ranks, take turns
+            done = self._launch(*grid, threads, order, *values)
+        if not done:
             raise RuntimeError(f"{self.name}: some threads of a block ended where others wait for them")
         for x, memory in outputs:
             _memory.write(x, memory)
