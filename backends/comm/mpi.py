@@ -152,7 +152,7 @@ class MPIComm(Communicator, Part):
         if not can_add(x.dtype):
             return lambda: naive_allreduce(self, x)
         what = f"{x.dtype}{x.shape}"
-        sent, total = self.pinned.copy_of([x]), self.pinned.empty(x, x.size)
+        sent, total = self.pinned.flat_copy([x]), self.pinned.empty(x, x.size)
         request = self.mpi.Iallreduce(sent, total)
         forget = self.remember_pending(f"the all-reduce of {what}", (request, sent))
 

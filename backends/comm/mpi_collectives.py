@@ -104,7 +104,7 @@ def reduce_scatter(comm: MPIComm, parts: Sequence[Array], operator: Operator = n
     if operator is not np.add or len(dtypes) > 1 or not can_add(parts[0].dtype):
         return collectives.reduce_scatter(comm, parts, operator)
     like = parts[comm.rank]
-    sent, total = comm.pinned.copy_of(parts), comm.pinned.empty(like, like.size)
+    sent, total = comm.pinned.flat_copy(parts), comm.pinned.empty(like, like.size)
     request = comm.mpi.Ireduce_scatter(sent, total, [part.size for part in parts])
     finish(comm, request, "for all ranks to reduce-scatter", comm.members)
     result = in_shape_of(like, array_module(like).asarray(total))

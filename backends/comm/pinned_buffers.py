@@ -41,7 +41,7 @@ class PinnedBuffers:
         self.in_use[id(buffer)] = buffer
         return buffer[:nbytes].view(like.dtype)
 
-    def copy_of(self, arrays: Sequence[Array]) -> np.ndarray:
+    def flat_copy(self, arrays: Sequence[Array]) -> np.ndarray:
         """The elements of ``arrays``, each in C order, flat on the host; one host array may be itself."""
         if len(arrays) == 1 and not on_gpu(arrays[0]):
             return np.asarray(arrays[0], order="C").reshape(-1)

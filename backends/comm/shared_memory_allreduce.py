@@ -53,7 +53,7 @@ class SharedMemoryAllreduce:
         """The sum of ``x`` over all ranks; ValueError, naming two ranks, if their shapes or dtypes differ."""
         if self.memory is None:
             return comm.allreduce(x)
-        host = self.pinned.copy_of([x])
+        host = self.pinned.flat_copy([x])
         parts, *place = self.find(host)
         text = describe(host.dtype, x.shape, *place)
         if parts is not None:

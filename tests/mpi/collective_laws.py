@@ -98,7 +98,7 @@ BUGS = [
         ragged_and_fortran_arrays_arrive, "cannot reshape|not equal|fails on"),
     Bug("Fortran order is lost", "mpi_collectives.array_of", ").transpose(np.argsort(header.order))",
         ").reshape(header.logical_shape)", ragged_and_fortran_arrays_arrive, "not equal|strides|fails on"),
-    Bug("Fortran order is lost in a sum", "PinnedBuffers.copy_of", "            part[...] = x\n",
+    Bug("Fortran order is lost in a sum", "PinnedBuffers.flat_copy", "            part[...] = x\n",
         '            part[...] = x.ravel(order="K").reshape(part.shape)\n',
         ragged_and_fortran_arrays_arrive, "not equal|fails on"),
     Bug("nobody waits for the memory of an all-gather", "mpi_collectives.allgather",

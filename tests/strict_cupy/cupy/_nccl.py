@@ -37,7 +37,7 @@ class Call(NamedTuple):
     result: Later
 
 
-class World:
+class Clique:
     """The ranks with one unique id, and the calls that they have made, by number and rank."""
 
     def __init__(self, size: int) -> None:
@@ -65,8 +65,8 @@ class World:
                     one.result.set(values)
 
 
-_worlds: dict[bytes, World] = {}
-_worlds_lock = threading.Lock()
+_cliques: dict[bytes, Clique] = {}
+_cliques_lock = threading.Lock()
 
 
 def results_of(calls: list[Call]) -> list[np.ndarray]:
@@ -94,13 +94,13 @@ class NcclCommunicator:
     def __init__(self, ndev: int, commId: bytes, rank: int, config: Any = None) -> None:
         if not isinstance(commId, bytes) or len(commId) != 128:
             raise TypeError("Expected bytes of NCCL_UNIQUE_ID_BYTES")
-        with _worlds_lock:
-            world = _worlds.setdefault(commId, World(ndev))
-        world.devices[rank] = cuda.get_device_id()
-        world.barrier.wait(CONNECTING)
-        if len(set(world.devices.values())) < ndev:
+        with _cliques_lock:
+            clique = _cliques.setdefault(commId, Clique(ndev))
+        clique.devices[rank] = cuda.get_device_id()
+        clique.barrier.wait(CONNECTING)
+        if len(set(clique.devices.values())) < ndev:
             raise NcclError("NCCL_ERROR_INVALID_USAGE: invalid usage (Duplicate GPU detected)")
-        self._world: World | None = world
+        self._clique: Clique | None = clique
         self._rank, self._number, self._device = rank, 0, cuda.get_device_id()
         self._waiting: list[Later] = []
 
@@ -122,9 +122,9 @@ class NcclCommunicator:
         self._call("broadcast", sendbuff, recvbuff, count, count, stream, (count, datatype, root))
 
     def check_async_error(self) -> None:
-        world = self._open()
-        if world.error is not None:
-            raise NcclError(world.error)
+        clique = self._open()
+        if clique.error is not None:
+            raise NcclError(clique.error)
 
     def size(self) -> int:
         return self._open().size
@@ -133,19 +133,19 @@ class NcclCommunicator:
         """The calls end, and leave garbage."""
         for later in self._waiting:
             later.set(None)
-        self._world = None
+        self._clique = None
 
     destroy = abort
 
-    def _open(self) -> World:
-        if self._world is None:
+    def _open(self) -> Clique:
+        if self._clique is None:
             raise NcclError("NCCL_ERROR_INVALID_ARGUMENT: invalid argument")
-        return self._world
+        return self._clique
 
     def _call(
         self, name: str, source: int, target: int, sends: int, receives: int, stream: int, settings: Any
     ) -> None:
-        world, dtype, device = self._open(), np.dtype(DTYPES[settings[1]]), cuda.get_device_id()
+        clique, dtype, device = self._open(), np.dtype(DTYPES[settings[1]]), cuda.get_device_id()
         if device != self._device:
             raise NcclError(f"NCCL_ERROR_INVALID_USAGE: device {device}, its communicator {self._device}")
         _counts.note("nccl")
@@ -157,5 +157,5 @@ class NcclCommunicator:
             return _memory.array_at(source, (sends,), dtype, (dtype.itemsize,))._memory.copy()
 
         self._waiting = [later for later in self._waiting if not later.ready.is_set()] + [result]
-        world.post(self._number, self._rank, Call(name, settings, sent, result))
+        clique.post(self._number, self._rank, Call(name, settings, sent, result))
         self._number += 1
