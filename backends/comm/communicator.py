@@ -268,7 +268,7 @@ class WithAllreduce(Wrapper):
 
     def __init__(self, comm: Communicator, algorithm: Callable[[Communicator, Array], Array]):
         super().__init__(comm)
-        self.algorithm, self.has_own_allreduce = algorithm, True
+        self.algorithm, self.has_own_allreduce, self.sums_alone = algorithm, True, False
 
     def allreduce(self, x: Array) -> Array:
         return self.algorithm(self.comm, x)
@@ -284,7 +284,7 @@ class Subgroup(Wrapper):
         super().__init__(comm)
         self.ranks, self.members = ranks, [comm.members[rank] for rank in ranks]
         self.rank, self.size = ranks.index(comm.rank), len(ranks)
-        self.has_own_allreduce, self.own_collectives = False, {}
+        self.has_own_allreduce, self.own_collectives, self.sums_alone = False, {}, False
 
     def send(self, x: Array, to: int, tag: int = 0) -> None:
         self.comm.send(x, self.ranks[to], tag)

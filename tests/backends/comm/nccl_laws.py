@@ -18,6 +18,9 @@ from backends.comm import Communicator, collectives, run_ranks
 from backends.comm.communicator import Wrapper, wait_limit
 from backends.comm.nccl import NcclComm
 from backends.comm.trace import Traced
+from backends.data_parallel.bucketed import Bucketed
+from minigrad import nn, ops
+from minigrad.data import Batch
 from minigrad.device import to_device, to_host, use_gpu_of
 from minigrad.testing import c_order, fortran_order
 from tests.backends.comm.collectives.collective_laws import LAWS as COLLECTIVE_LAWS
@@ -176,6 +179,19 @@ def ranks_that_share_a_gpu_take_the_host() -> None:
     on_gpus(4, work)
 
 
+def gpus_sum_buckets_without_a_thread() -> None:
+    def work(comm: NcclComm) -> None:
+        backend, rng = Bucketed(comm, bucket_bytes=16, first_bucket_bytes=16), np.random.default_rng(0)
+        layers = [nn.Linear(2, 2, rng=rng), nn.Linear(2, 2, rng=rng)]
+        model = backend.place(nn.Sequential(*layers).to(dtype=np.float64, device="cupy"))
+        backend.step(model, Batch(np.ones((2, 2)), np.array([0, 1])).to("cupy"), ops.cross_entropy)
+        backend.close()
+
+    with counted() as events:
+        on_gpus(2, work)
+    assert events is None or events["nccl"] == 2 * 4, f"NCCL's sums are {events['nccl']}, of 4 buckets"
+
+
 def strategies_train_like_serial() -> None:
     for ranks in (2, 3):
         for parallel, by_nccl in (
@@ -198,6 +214,7 @@ LAWS = (
     large_arrays_stay_on_the_gpus,
     calls_that_differ_are_refused,
     ranks_that_share_a_gpu_take_the_host,
+    gpus_sum_buckets_without_a_thread,
     strategies_train_like_serial,
 )
 
@@ -222,6 +239,8 @@ BUGS = [
         a_few_collectives_are_what_they_are_called, "NCCL failed"),
     Bug("the order of a gathered array is lost", "nccl.allgather", "row.transpose(back)",
         "row.reshape(x.shape)", a_few_collectives_are_what_they_are_called, "not equal|fails on"),
+    Bug("buckets of NCCL are summed by a thread", "bucketed.PROGRESS", "comm.sums_alone and f is None",
+        "False", gpus_sum_buckets_without_a_thread, "NCCL's sums are"),
     Bug("NCCL goes on after an error", "NcclComm.start", "self.link.abort()", "pass",
         calls_that_differ_are_refused, "NCCL goes on"),
 ]  # fmt: skip
