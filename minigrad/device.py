@@ -4,6 +4,7 @@ The only file that imports CuPy. Lecture section: GPU against CPU. Lesson: 04_gp
 """
 
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from types import ModuleType
@@ -146,6 +147,14 @@ def loaded_cuda() -> Any:
     """``cupy.cuda`` if this process uses CuPy already, and has a GPU; otherwise None."""
     cuda = _cupy().cuda if "cupy" in sys.modules else None  # the import waits while another thread imports
     return cuda if cuda is not None and cuda.is_available() else None
+
+
+@cache
+def nccl() -> Any:
+    """``cupy.cuda.nccl``; its ``available`` says whether the library is there."""
+    with warnings.catch_warnings(action="ignore"):  # of its absence
+        from cupy.cuda import nccl  # pyright: ignore[reportMissingImports]
+    return nccl
 
 
 def use_gpu_of(local_rank: int) -> None:

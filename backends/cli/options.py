@@ -104,7 +104,10 @@ class ParallelOptions:
         None, "an option of the strategy, repeatable", metavar="NAME=VALUE"
     )
     transport: str | None = ranks_option(
-        None, "threads or mpi (default: mpi where it is installed)", metavar="NAME"
+        None,
+        "threads, mpi, or nccl: MPI whose GPUs sum by NCCL, which was never tried on two GPUs (default: mpi "
+        "where it is installed)",
+        metavar="NAME",
     )
     oversubscribe: bool = ranks_option(
         False, "allow more ranks than cores and memory can hold", "--oversubscribe"

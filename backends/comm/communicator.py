@@ -49,13 +49,15 @@ class Communicator(ABC):
     ``rank`` is this rank's number, 0 to ``size`` - 1; ``members`` are all ranks' numbers in the world. A
     transport inherits a working form of every ability that it lacks. ``has_own_allreduce`` says that
     ``allreduce`` is the transport's own, as MPI's is, and not made of this communicator's messages.
-    ``own_collectives`` holds the transport's own forms of ours, which ``collective`` calls.
+    ``own_collectives`` holds the transport's own forms of ours, which ``collective`` calls. With
+    ``sums_alone`` a started all-reduce of arrays on GPUs goes on while the rank computes.
     """
 
     rank: int
     size: int
     members: list[int]
     has_own_allreduce: bool = False
+    sums_alone: bool = False
     own_collectives: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType({})
 
     @abstractmethod
@@ -214,6 +216,7 @@ class Wrapper(Communicator):
     def __init__(self, comm: Communicator):
         self.comm, self.rank, self.size, self.members = comm, comm.rank, comm.size, comm.members
         self.has_own_allreduce, self.own_collectives = comm.has_own_allreduce, comm.own_collectives
+        self.sums_alone = comm.sums_alone
 
     send = passed_on(Communicator.send)
     start_send = passed_on(Communicator.start_send)
@@ -265,7 +268,7 @@ class WithAllreduce(Wrapper):
 
     def __init__(self, comm: Communicator, algorithm: Callable[[Communicator, Array], Array]):
         super().__init__(comm)
-        self.algorithm, self.has_own_allreduce = algorithm, True
+        self.algorithm, self.has_own_allreduce, self.sums_alone = algorithm, True, False
 
     def allreduce(self, x: Array) -> Array:
         return self.algorithm(self.comm, x)
@@ -281,7 +284,7 @@ class Subgroup(Wrapper):
         super().__init__(comm)
         self.ranks, self.members = ranks, [comm.members[rank] for rank in ranks]
         self.rank, self.size = ranks.index(comm.rank), len(ranks)
-        self.has_own_allreduce, self.own_collectives = False, {}
+        self.has_own_allreduce, self.own_collectives, self.sums_alone = False, {}, False
 
     def send(self, x: Array, to: int, tag: int = 0) -> None:
         self.comm.send(x, self.ranks[to], tag)

@@ -24,7 +24,7 @@ from typing import Any, Self, cast
 import numpy as np
 from mpi4py import MPI
 
-from minigrad.device import Array, array_module, to_host
+from minigrad.device import Array, array_module
 
 from ..process.launcher import WorldError, check_world, refuse
 from . import shared_memory, wire
@@ -39,6 +39,7 @@ from .mpi_collectives import COLLECTIVES, allreduce, can_add
 from .mpi_receive import RecvRequest
 from .mpi_wait import BoundedWait, RecoverableWait, deadline, leave
 from .parts import Part, Parts
+from .pinned_buffers import PinnedBuffers
 from .recoverable import CommunicationFailed, Recoverable
 from .shared_memory import SharedBarrier, SharedMemory
 from .shared_memory_allreduce import LARGE, SharedMemoryAllreduce, bytes_of, check_same_text, to_text
@@ -71,6 +72,7 @@ class MPIComm(Communicator, Part):
         self.started: dict[object, tuple[str, Any]] = {}
         self.lost: list[Any] = []  # receives and calls that failed: MPI may still write into their memory
         self.parts, self.closed = Parts(), False
+        self.pinned = PinnedBuffers()
         self.shared_sum: SharedMemoryAllreduce | None = None  # of the arrays that ``array`` made
 
     def send(self, x: Array, to: int, tag: int = 0) -> None:
@@ -145,18 +147,19 @@ class MPIComm(Communicator, Part):
 
         It advances only while this process is inside MPI (``progress``), unless MPI has a progress thread.
         """
-        sent = np.asarray(to_host(x), order="C")
-        if not can_add(sent.dtype):
+        if not can_add(x.dtype):
             return lambda: naive_allreduce(self, x)
-        what = f"{sent.dtype}{sent.shape}"
-        total = np.empty_like(sent)
+        what = f"{x.dtype}{x.shape}"
+        sent, total = self.pinned.flat_copy([x]), self.pinned.empty(x, x.size)
         request = self.mpi.Iallreduce(sent, total)
         forget = self.remember_pending(f"the all-reduce of {what}", (request, sent))
 
         def finish() -> Array:
             self.wait(request.Test, f"for all ranks to all-reduce {what}", self.members)
             forget()
-            return in_shape_of(x, array_module(x).asarray(total.reshape(-1)))
+            result = in_shape_of(x, array_module(x).asarray(total))
+            self.pinned.give_back(sent, total)
+            return result
 
         return finish
 
@@ -179,6 +182,7 @@ class MPIComm(Communicator, Part):
         if unfinished := [text for text, _ in self.started.values()]:
             raise RuntimeError(f"{'; '.join(unfinished)}; call what starting it returned")
         self.bounded_wait.close()
+        self.pinned.free.clear()
         self.closed = True
         if "fence" in vars(self):
             self.fence.Unlock_all()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minigrad.checked_entries import checks
-from minigrad.device import Array, array_module, to_device, to_host
+from minigrad.device import Array, array_module, to_device
 
 from . import collectives, wire
 from .collectives import Operator
@@ -104,11 +104,12 @@ def reduce_scatter(comm: MPIComm, parts: Sequence[Array], operator: Operator = n
     if operator is not np.add or len(dtypes) > 1 or not can_add(parts[0].dtype):
         return collectives.reduce_scatter(comm, parts, operator)
     like = parts[comm.rank]
-    sent = np.concatenate([np.asarray(to_host(part), order="C").reshape(-1) for part in parts])
-    total = np.empty(like.size, like.dtype)
+    sent, total = comm.pinned.flat_copy(parts), comm.pinned.empty(like, like.size)
     request = comm.mpi.Ireduce_scatter(sent, total, [part.size for part in parts])
     finish(comm, request, "for all ranks to reduce-scatter", comm.members)
-    return in_shape_of(like, array_module(like).asarray(total))
+    result = in_shape_of(like, array_module(like).asarray(total))
+    comm.pinned.give_back(sent, total)
+    return result
 
 
 def alltoall(comm: MPIComm, parts: Sequence[Array]) -> list[Array]:

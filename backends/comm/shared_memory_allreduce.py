@@ -12,9 +12,10 @@ from zlib import crc32
 
 import numpy as np
 
-from minigrad.device import Array, array_module, to_host
+from minigrad.device import Array, array_module
 
 from .communicator import Communicator
+from .pinned_buffers import PinnedBuffers
 from .shared_memory import SharedMemory
 
 TEXT = 64  # bytes of each rank that describe its array
@@ -32,7 +33,7 @@ class SharedMemoryAllreduce:
     """
 
     def __init__(self, comm: Communicator):
-        self.comm = comm
+        self.comm, self.pinned = comm, PinnedBuffers()
         self.memory = comm.share(SLOT + TEXT)
         if self.memory is not None:
             self.slots = [part[:SLOT] for part in self.memory.parts]
@@ -52,27 +53,28 @@ class SharedMemoryAllreduce:
         """The sum of ``x`` over all ranks; ValueError, naming two ranks, if their shapes or dtypes differ."""
         if self.memory is None:
             return comm.allreduce(x)
-        host = np.asarray(to_host(x), order="C")
+        host = self.pinned.flat_copy([x])
         parts, *place = self.find(host)
-        text = describe(host.dtype, host.shape, *place)
+        text = describe(host.dtype, x.shape, *place)
         if parts is not None:
             self.barrier(text)
             self.sum(parts)
             self.barrier()
             return x
-        total = np.empty_like(host)
-        flat, flat_total = host.reshape(-1), total.reshape(-1)
+        total = self.pinned.empty(x, x.size)
         step = SLOT // host.itemsize
         slots = [slot[: step * host.itemsize].view(host.dtype) for slot in self.slots]
         for start in range(0, max(1, host.size), step):
-            part = flat[start : start + step]
+            part = host[start : start + step]
             own = slots[self.comm.rank][: part.size]
             np.copyto(own, part)
             self.barrier(text if start == 0 else None)
             self.sum([slot[: part.size] for slot in slots])
             self.barrier()
-            np.copyto(flat_total[start : start + step], own)
-        return array_module(x).asarray(total)
+            np.copyto(total[start : start + step], own)
+        result = array_module(x).asarray(total).reshape(x.shape)
+        self.pinned.give_back(host, total)
+        return result
 
     def sum(self, parts: list[np.ndarray]) -> None:
         """Add up this rank's share of all ``parts``, and write it to all of them."""

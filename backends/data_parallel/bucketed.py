@@ -65,8 +65,9 @@ class Bucketed(DataParallel):
     "none" do the whole sum in ``finish`` if ``allreduce`` is given, or if the transport has no all-reduce
     that can be started.
 
-    "auto" is "thread", except where a thread would only take cores from backward: MPI processes that are all
-    on one machine, with weights in its memory, sum one message after backward, as ``DataParallel`` does.
+    "auto" is "thread", except where NCCL's sums go on alone: there it is "none"; and except where a thread
+    would only take cores from backward: MPI processes that are all on one machine, with weights in its
+    memory, sum one message after backward, as ``DataParallel`` does.
     """
 
     declaration = BucketedDeclaration()
@@ -206,7 +207,7 @@ def blocking_progress(comm: Communicator, allreduce: Allreduce | None) -> Reduce
 
 
 PROGRESS = {
-    AUTOMATIC: thread_progress,  # where it takes buckets
+    AUTOMATIC: lambda comm, f: (no_progress if comm.sums_alone and f is None else thread_progress)(comm, f),
     "thread": thread_progress,
     "test": polling_progress,
     "none": no_progress,

@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 from minigrad.lookup import check_choice
 
 from ..comm import Communicator, run_ranks
+from ..comm.nccl import NcclComm, nccl_problem
 from ..comm.shared_memory import FEWER_CELLS, MPICH_BYTES, check_room_for_ranks, free_shared_memory
 from ..grid import check_grid
 from ..process.cores import THREAD_VARIABLES, cores, threads_of_rank
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-TRANSPORTS = ("threads", "mpi")
+TRANSPORTS = ("threads", "mpi", "nccl")
 CONNECTION = re.compile("PMI_|PMIX_(?!MCA_)")  # variables by which a rank finds the others
 SCHEDULER_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "HYDRA_HOST_FILE")
 RANKS_PER_CORE = 8
@@ -91,8 +92,10 @@ def choose_transport(name: str | None, ranks: int) -> str:
     if name == "threads" or (name is None and (ranks == 1 or mpi_problem(by_srun=True))) and here is None:
         return "threads"
     if problem := mpi_problem(by_srun=True):
-        raise RuntimeError(f"--transport mpi: {problem}")
-    return "mpi"
+        raise RuntimeError(f"--transport {name or 'mpi'}: {problem}")
+    if name == "nccl" and (problem := nccl_problem()):
+        raise RuntimeError(f"--transport nccl: {problem}")
+    return name or "mpi"
 
 
 def world_size(data: int | None, model: int = 1, pipe: int = 1) -> int:
@@ -131,6 +134,8 @@ def run(
     ranks as threads are then those of a process that this one starts. Raises WorldError where MPI sees
     another number of ranks, RuntimeError for ``restarts`` of ranks that somebody else has started.
     """
+    if transport == "nccl":
+        transport, work = "mpi", lambda comm, work=work: work(NcclComm(comm))
     if restarts is not None and under_mpiexec() and RANKS not in os.environ:
         raise RuntimeError(
             "--restarts is for ranks that minigrad starts, and these were started by mpiexec or srun; leave "
@@ -218,10 +223,10 @@ def check_room(ranks: int, transport: str, oversubscribe: bool = False) -> None:
 
     The limit is 16 ranks, or 8 for each core if that is more; free memory limits processes, too.
     """
-    if under_mpiexec() or oversubscribe or (transport == "mpi" and slurm.find_job() is not None):
+    if under_mpiexec() or oversubscribe or (transport != "threads" and slurm.find_job() is not None):
         return
     limits = {f"{cores()} core{'s' * (cores() > 1)}": max(ALWAYS_ALLOWED, RANKS_PER_CORE * cores())}
-    if transport == "mpi":
+    if transport != "threads":
         limits[f"{free_memory() >> 20:,} MB of free memory"] = free_memory() // PROCESS_BYTES
     what, most = min(limits.items(), key=lambda limit: limit[1])
     if ranks > most:

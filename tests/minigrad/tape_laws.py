@@ -249,4 +249,4 @@ def gives_results_away(once_for_all: Callable[..., Any]) -> None:
     assert len(calls) == 1, f"two results take {len(calls)} calls"
     first[...], second[...] = 9, 9
     again = pullback(0)(ones), read(ones, 1)
-    assert [a.tolist() for a in again] == [[2, 2], [3, 3]], f"what was ones away is {again}"
+    assert [a.tolist() for a in again] == [[2, 2], [3, 3]], f"what was given away is {again}"

@@ -25,12 +25,25 @@ for bug in BUGS:
     hunt(bug)
 """
 
+BUFFERS = """
+from tests.bugs.bug import hunt
+from tests.mpi.gpu_laws import BUGS_OF_BUFFERS
+for bug in BUGS_OF_BUFFERS:
+    hunt(bug)
+"""
+
 
 @pytest.mark.parametrize(
     ("ranks", "way"), [(2, AWARE), (2, STAGED), pytest.param(8, STAGED, marks=pytest.mark.thorough)]
 )
 def test_strategies_are_proved_on_gpus(processes, ranks, way):
     job = processes.ranks(ranks, LAWS, **TWO, **LATE, **way)
+    assert job.status == 0, job.err
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_the_law_of_buffers_holds_and_catches_its_bugs(processes, ranks):
+    job = processes.ranks(ranks, BUFFERS, **TWO, **LATE, **STAGED)
     assert job.status == 0, job.err
 
 

@@ -91,6 +91,20 @@ def upload_lands_late() -> None:
             assert (room + 0).get().tolist() == ([5, 5, 5] if waits else [7, 7, 7])
 
 
+def pinned_memory_is_read_late() -> None:
+    """An upload reads pinned memory when its stream comes there, and any other memory at once."""
+    pinned = np.frombuffer(cp.cuda.alloc_pinned_memory(24), np.float64)[:3]
+    for host, value in ((pinned, 2), (np.empty(3), 1)):
+        for waits in (False, True):
+            with _late.late():
+                host[...] = 1
+                x = cp.asarray(host)
+                if waits:
+                    cp.cuda.get_current_stream().synchronize()
+                host[...] = 2
+                assert x.get().tolist() == [1 if waits else value] * 3
+
+
 def streams_do_not_wait() -> None:
     """A kernel of another stream reads garbage, unless an event orders the two or one is the null stream."""
     first, second = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
@@ -349,6 +363,22 @@ def threads_compile_kernels() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         for done in [pool.submit(compile_kernels, thread) for thread in range(8)]:
+            done.result()
+
+
+def threads_launch_kernels() -> None:
+    """Threads launch kernels of CUDA C++ at the same time."""
+    turn, x = raw_module(), np.arange(1 << 14, dtype=np.float32)
+    expected = x.reshape(-1, 64)[:, ::-1].reshape(-1)
+
+    def launch(thread: int) -> None:
+        for _ in range(20):
+            y = cp.empty(x.size, np.float32)
+            turn((x.size // 64,), (64,), (cp.asarray(x), y, np.int32(x.size)))
+            np.testing.assert_array_equal(y.get(), expected)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(launch, thread) for thread in range(4)]:
             done.result()
 
 

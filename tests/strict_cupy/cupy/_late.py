@@ -22,11 +22,24 @@ _lock = threading.RLock()
 _late = os.environ.get("STRICT_CUPY_LATE", "") not in ("", "0")
 
 
+class Later:
+    """Values that other devices help to compute; without any, memory is left as it is."""
+
+    def __init__(self) -> None:
+        self.ready = threading.Event()
+        self.values: np.ndarray | None = None
+
+    def set(self, values: np.ndarray | None) -> None:
+        if not self.ready.is_set():
+            self.values = values
+            self.ready.set()
+
+
 class Queue:
     """The writes that a stream still has to do, in order: (memory, values)."""
 
     def __init__(self) -> None:
-        self._writes: list[tuple[np.ndarray, np.ndarray]] = []
+        self._writes: list[tuple[np.ndarray, np.ndarray | Later]] = []
         self._done = 0  # writes that left the queue
 
     def write(self, memory: np.ndarray, values: np.ndarray) -> None:
@@ -37,17 +50,34 @@ class Queue:
             else:
                 memory[...] = values
 
+    def write_later(self, memory: np.ndarray, values: Later) -> None:
+        with _lock:
+            self._writes.append((memory, values))
+
+    def is_ready(self, position: int | None = None) -> bool:
+        """Whether nothing that other devices compute is missing up to ``position``."""
+        return all(later.ready.is_set() for later in self._later(position))
+
+    def _later(self, position: int | None) -> list[Later]:
+        with _lock:
+            count = len(self._writes) if position is None else max(0, position - self._done)
+            return [values for _, values in self._writes[:count] if isinstance(values, Later)]
+
     def position(self) -> int:
         """How many writes the stream has been asked for: an event records it."""
         with _lock:
             return self._done + len(self._writes)
 
     def run(self, position: int | None = None) -> None:
-        """Do the writes up to ``position``, or all of them."""
+        """Do the writes up to ``position``, or all of them; wait for what other devices compute."""
+        for later in self._later(position):
+            later.ready.wait()
         with _lock:
             count = len(self._writes) if position is None else max(0, position - self._done)
             for memory, values in self._writes[:count]:
-                memory[...] = values
+                values = values.values if isinstance(values, Later) else values
+                if values is not None:
+                    memory[...] = values
             self._done += len(self._writes[:count])
             del self._writes[:count]
 

@@ -109,6 +109,7 @@ class Device:
 
     compute_capability = property(lambda self: "90")
     mem_info = property(lambda self: runtime.memGetInfo())
+    pci_bus_id = property(lambda self: f"0000:{self.id:02x}:00.0")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Device) and other.id == self.id
@@ -278,6 +279,11 @@ _null_queues: defaultdict[int, Queue] = defaultdict(Queue)
 Stream.null = Stream(null=True)
 
 
+def stream_at(address: int) -> Stream:
+    """The stream of an address, as C functions take it."""
+    return next((stream for stream in _streams if stream.ptr == address), Stream.null)
+
+
 def get_current_stream(device_id: int = -1) -> Stream:
     return _thread.streams[-1] if _thread.streams else Stream.null
 
@@ -296,7 +302,13 @@ class Event:
         for queue, position in self._positions:
             queue.run(position)
 
-    done = property(lambda self: True)
+    @property
+    def done(self) -> bool:
+        """Asking takes as long as the device needs, but for what other devices compute."""
+        if not all(queue.is_ready(position) for queue, position in self._positions):
+            return False
+        self.run()
+        return True
 
     def synchronize(self) -> None:
         _counts.note("synchronize")
@@ -317,6 +329,13 @@ class PinnedMemoryPointer(bytearray):
 def alloc_pinned_memory(size: int) -> PinnedMemoryPointer:
     _counts.note("pinned allocation")
     return PinnedMemoryPointer(max(512, -(-size // 512) * 512))  # the pool rounds up
+
+
+def is_pinned(x: Any) -> bool:
+    """Whether a host array lies in pinned memory, which an upload reads only when its stream comes there."""
+    while isinstance(x, np.ndarray):
+        x = x.base
+    return isinstance(getattr(x, "obj", x), PinnedMemoryPointer)
 
 
 class Block:
@@ -436,3 +455,6 @@ class MemoryPointer:
 
     mem = property(lambda self: self)
     device = property(lambda self: Device(self.device_id))
+
+
+from . import _nccl as nccl  # noqa: E402, F401  # at the end: it needs all of the above
