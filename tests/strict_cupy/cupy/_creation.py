@@ -39,7 +39,8 @@ def array(
     else:
         note("launch")
     new = filled(values, order)
-    if cuda.is_pinned(obj) and _late.kernels_are_late() and values.dtype == obj.dtype:
+    late = _late.kernels_are_late()
+    if late and isinstance(obj, np.ndarray) and cuda.is_pinned(obj) and values.dtype == obj.dtype:
         cuda.get_current_stream()._queue().write(new._memory, obj)
     if blocking:
         cuda.get_current_stream().synchronize()
