@@ -162,7 +162,7 @@ def can_take(comm: NcclComm, *arrays: Array, operator: Operator = np.add) -> boo
 
 
 def allreduce(comm: NcclComm, x: Array, operator: Operator = np.add) -> Array:
-    """Of arrays up to 4 KB, or with MINIGRAD_CHECK=messages, shapes are compared first, by MPI."""
+    """MPI compares the shapes of arrays up to 4 KB first, or with MINIGRAD_CHECK=messages all shapes."""
     if not can_take(comm, x, operator=operator) or comm.link is None:
         return NotImplemented
     if x.nbytes <= CHECKED or checks("messages"):
