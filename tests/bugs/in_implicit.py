@@ -4,7 +4,7 @@ import numpy as np
 
 from minigrad.ops.fast import implicit
 from minigrad.ops.geometry import Geometry
-from tests.bugs.bug import Bug
+from tests.bugs.in_cuda import in_cuda as edit
 from tests.minigrad.ops.fast.implicit_laws import is_pooled_convolution
 
 # Laws
@@ -40,13 +40,6 @@ def kernels_of_groups_are_convolution() -> None:
 # Bugs
 
 
-def edit(name, right, wrong, law, says):
-    """``right`` in ``implicit.cu`` becomes ``wrong``; where it is not there the bug is none, and escapes."""
-    text = f"{READ}.replace({right!r}, {wrong!r})"
-    return Bug(name, "implicit.source", READ, text, law, says)
-
-
-READ = 'read_text(encoding="utf-8")'
 STORE, BARRIER = "        if (k0 + BK < K) { store(s ^ 1); }\n", "        __syncthreads();\n"
 FOURS, SINGLES = kernels_of_fours_are_convolution, kernels_of_single_numbers_are_convolution
 
@@ -80,4 +73,9 @@ BUGS = [
         "is off by|is off"),
     edit("the image gradient's window is not turned round", "KH * KW - 1 - tap) * F", "tap) * F", FOURS,
         "images is off by"),
+    edit("windows see rows below the image", "row >= H / SIDE * SIDE ||", "", FOURS, "the end of an array"),
+    edit("outputs beyond the last are written", "if (m >= count) { continue; }", "", FOURS,
+        "the end of an array"),
+    edit("filters beyond the last are read", "if (f < F) { values = *(", "{ values = *(", FOURS,
+        "the end of an array"),
 ]  # fmt: skip
