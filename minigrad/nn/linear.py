@@ -43,8 +43,9 @@ class Linear(Module):
 
     def in_one_pass(self, following: Sequence[Module]) -> int:
         """A ReLU, on a GPU: one kernel adds the bias and keeps what is positive."""
-        fits = self.unchanged_type() is Linear and on_gpu(self.weight.data)
-        return int(fits and [layer.unchanged_type() for layer in following[:1]] == [ReLU])
+        if not on_gpu(self.weight.data) or self.unchanged_type() is not Linear:
+            return 0
+        return int([layer.unchanged_type() for layer in following[:1]] == [ReLU])
 
     def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
         try:

@@ -81,7 +81,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None, *, relu: bool = F
         to_x = lambda g: product(as_rows(g), weight).reshape(first)  # noqa: E731
     pullbacks = (to_x, to_weight) if bias is None else (to_x, to_weight, lambda g: g)
     if bias is not None:
-        y = y.astype(array_module(y).result_type(y, bias), copy=False)
+        y = y if y.dtype == bias.dtype else y.astype(array_module(y).result_type(y, bias), copy=False)
         y += bias
     if not relu:
         return y, pullbacks
