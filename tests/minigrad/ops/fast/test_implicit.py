@@ -51,15 +51,17 @@ def convolutions(draw):
         x, w, bias = (rng.integers(-2, 3, shape) for shape in shapes)  # exact, with ties
     else:
         x, w, bias = (rng.normal(size=shape) for shape in shapes)
-    dtype = draw(st.sampled_from([np.float32, np.float64]))
-    return [x.astype(dtype), w.astype(dtype), geometry, bias.astype(dtype), draw(st.booleans()), pool]
+    return [x, w, geometry, bias, draw(st.booleans()), pool]
 
 
 @needs_compiler
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @settings(max_examples=max(settings().max_examples // 2, 8))
 @given(convolutions())
-def test_any_convolution_with_pooling_and_relu(drawn):
-    is_pooled_convolution(implicit.pooled, *drawn)
+def test_any_convolution_with_pooling_and_relu(dtype, drawn):
+    x, w, geometry, bias, relu, pool = drawn
+    arrays = x.astype(dtype), w.astype(dtype), geometry, bias.astype(dtype)
+    is_pooled_convolution(implicit.pooled, *arrays, relu, pool)
 
 
 @needs_compiler
