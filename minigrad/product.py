@@ -19,11 +19,11 @@ def product(a: Array, b: Array, out: Array | None = None) -> Array:
     On a stream of its own, which may be captured in a CUDA graph, matrices are multiplied by
     ``cublas.product``: CuPy refuses to call cuBLAS while a stream is captured.
     """
-    xp = array_module(a)
-    if xp is np and a.ndim == b.ndim == 2 and (out is None or out.flags.c_contiguous):
+    if type(a) is np.ndarray and a.ndim == b.ndim == 2 and (out is None or out.flags.c_contiguous):
         if a.shape[1] == 1 and b.shape[1] >= LONG_ROW:
             return np.multiply(a, b, out=out)
         return a.dot(b, out)  # 0.4 us less than matmul, which takes no BLAS for a column by a row either
+    xp = array_module(a)
     if xp is not np and cublas.on_own_stream(xp) and cublas.are_matrices(a, b):
         return cublas.product(a, b, out)
     return a @ b if out is None else xp.matmul(a, b, out=out)

@@ -72,7 +72,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None, *, relu: bool = F
         raise ValueError(f"linear with weight {second} needs bias {second[:1]}, got {shape_of(bias)}")
     if x.dtype != weight.dtype:
         x = in_dtype_of(weight, x)
-    rows = as_rows(x)
+    rows = x if len(first) == 2 else as_rows(x)
     to_weight = weight_pullback(rows)
     if len(first) == 2:
         y, to_x = product(weight, x.T).T, lambda g: product(weight.T, g.T).T
