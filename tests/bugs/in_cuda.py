@@ -1,6 +1,7 @@
 """Bugs of kernels in CUDA C++, in the text of their files; they are hunted on the double of CuPy with g++."""
 
 import inspect
+from functools import partial
 
 import numpy as np
 
@@ -8,7 +9,11 @@ from minigrad import ops
 from minigrad.ops.fast import loss_kernels
 from tests.bugs.bug import Bug, Law
 from tests.minigrad import gpu_laws
-from tests.minigrad.ops.fast.cuda_laws import kernels_are_the_readable_form, random_arrays
+from tests.minigrad.ops.fast.cuda_laws import (
+    gradients_are_those_of_the_host,
+    kernels_are_the_readable_form,
+    random_arrays,
+)
 
 # Laws
 
@@ -45,6 +50,18 @@ def a_loss_is_the_readable_one() -> None:
 
 def a_wrong_label_makes_the_loss_nan() -> None:
     gpu_laws.a_wrong_label_stops_training(ops.cross_entropy, np.zeros((2, 3)), np.array([0, 3]))
+
+
+def wider_gradients_are_those_of_the_host() -> None:
+    x, w = random_arrays(0, np.float32, (8, 4, 12, 12), (16, 4, 3, 3))
+    gradients_are_those_of_the_host(ops.conv2d, np.ones((8, 16, 10, 10)), x, w)
+    x, w, b = random_arrays(0, np.float32, (40, 20), (33, 20), (33,))
+    gradients_are_those_of_the_host(partial(ops.linear, relu=True), np.ones((40, 33)), x, w, b)
+
+
+def labels_with_gaps_are_those_of_the_host() -> None:
+    (x,) = random_arrays(0, np.float32, (40, 20))
+    gradients_are_those_of_the_host(ops.cross_entropy, np.ones(()), x, others=[np.arange(40) % 20])
 
 
 # Bugs
@@ -197,4 +214,12 @@ BUGS = [
         a_wrong_label_makes_the_loss_nan,
         "the loss of|behind the end",
     ),
-]
+    Bug("a convolution reads a wider gradient as it lies", "implicit.pooled",
+        "once(lambda g: xp.ascontiguousarray(g, x.dtype))", "once(xp.ascontiguousarray)",
+        wider_gradients_are_those_of_the_host, "takes float32"),
+    Bug("a linear layer reads a wider gradient as it lies", "by_products", "as_rows(g), x.dtype)",
+        "as_rows(g))", wider_gradients_are_those_of_the_host, "takes float"),
+    Bug("labels with gaps are read one after another", "loss_kernels.cross_entropy",
+        "map(xp.ascontiguousarray, (logits, labels))", "(logits, labels)",
+        labels_with_gaps_are_those_of_the_host, "takes int64 in C order"),
+]  # fmt: skip

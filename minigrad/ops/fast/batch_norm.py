@@ -58,12 +58,18 @@ def batch_norm_by_kernels(
     pixels, images = channels_last(x, x.size // shape[1])
     xp, x = array_module(x), pixels(x)
     weight, bias = xp.ascontiguousarray(weight), xp.ascontiguousarray(bias)
-    mean, variance = statistics or columns.sums("moments", "merge_moments", (x,))
+    if statistics is None:
+        statistics = columns.sums("moments", "merge_moments", (x,))
+    mean, variance = map(xp.ascontiguousarray, statistics)
     if observe is not None and not fixed:
         observe(mean, variance, len(x))
     y, scale = xp.empty(x.shape, x.dtype), xp.empty(shape[1], x.dtype)
     columns.each_element("normalize", x, mean, variance, weight, bias, y, scale, settings=(eps, relu))
-    normal, after_relu, in_memory = (x, mean, scale), y if relu else None, once(pixels)
+    normal, after_relu, in_memory = (
+        (x, mean, scale),
+        y if relu else None,
+        once(lambda g: xp.ascontiguousarray(pixels(g), x.dtype)),
+    )
     read, pullback = once_for_all(lambda g: columns.gradient_sums(in_memory(g), after_relu, normal))
 
     def to_x(g: Array) -> Array:

@@ -158,7 +158,7 @@ def pooled(
     biases = 0 if bias is None else xp.ascontiguousarray(bias)
     forward.elementwise("arrange", w.size, w, kernel, turned)
     forward.correlate(count, filters, groups, x, 0, kernel, biases, y, winners)
-    contiguous = once(xp.ascontiguousarray)
+    contiguous = once(lambda g: xp.ascontiguousarray(g, x.dtype))
 
     def to_images(g: Array) -> Array:
         d = xp.empty((len(g), height, width, channels), x.dtype)

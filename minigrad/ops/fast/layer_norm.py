@@ -75,7 +75,7 @@ def by_kernels(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> Op
         launch("layer_norm.cu", name, (blocks,), THREADS, *arguments, count, columns, width, eps, **block)
 
     of_rows("layer_norm", x, flat, contiguous(bias).reshape(-1), y, mean, scale)
-    in_memory = once(in_rows)
+    in_memory = once(lambda g: contiguous(in_rows(g), x.dtype))
     _, pullback = once_for_all(lambda g: gradient_sums(in_memory(g), normal=(x, mean, scale), by_row=True))
 
     def to_x(g: Array) -> Array:

@@ -77,7 +77,7 @@ def by_products(x: Array, weight: Array, bias: Array | None, relu: bool) -> Laye
     after_relu = y if relu else None
 
     def masked(g: Array) -> tuple[Array | None, Array]:
-        g = xp.ascontiguousarray(as_rows(g))
+        g = xp.ascontiguousarray(as_rows(g), x.dtype)
         d = xp.empty_like(g) if relu else None
         return d, columns.gradient_sums(g, after_relu, d=d)[0]
 
@@ -102,15 +102,8 @@ def by_own_kernels(x: Array, weight: Array, bias: Array | None, relu: bool) -> L
     def gradients(g: Array) -> list[Array]:
         results = [xp.empty(shape, x.dtype) for shape in (x.shape, weight.shape, len(weight))]
         threads = x.size + weight.size + len(weight)
-        call(
-            "small_linear_gradients",
-            threads,
-            xp.ascontiguousarray(as_rows(g)),
-            after_relu,
-            x,
-            weight,
-            *results,
-        )
+        g = xp.ascontiguousarray(as_rows(g), x.dtype)
+        call("small_linear_gradients", threads, g, after_relu, x, weight, *results)
         return results
 
     _, pullback = once_for_all(gradients)

@@ -26,7 +26,8 @@ def cross_entropy(logits: Array, labels: Array) -> OpResult:
     few = n <= MOST_ROWS and logits.size <= MOST_LOGITS
     if few and labels.dtype.char in C_TYPES and labels.dtype.kind in "iu" and compiles_cuda():
         loss, threads = xp.empty((), logits.dtype), max(1 << (n - 1).bit_length(), 32)
-        arguments = xp.ascontiguousarray(logits), labels, largest, total, loss, n, classes
+        read = map(xp.ascontiguousarray, (logits, labels))
+        arguments = *read, largest, total, loss, n, classes
         macros = {"LABEL": C_TYPES[labels.dtype.char], "MOST_ROWS": MOST_ROWS}
         launch("cross_entropy.cu", "cross_entropy", (1,), threads, *arguments, dtype=logits.dtype, **macros)
     else:

@@ -6,14 +6,16 @@ They run where ``cupy`` is the double and g++ is there, which compiles the kerne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from minigrad import Parameter, Tape, Tensor
 from minigrad.device import compiles_cuda, to_device, to_host
 from minigrad.pullback import OpResult
 from minigrad.tape import undo_broadcast
+from minigrad.testing import with_gaps
 from tests.minigrad.gpu_laws import counted
 
 LARGEST = {np.dtype(np.float64): 1e-14, np.dtype(np.float32): 1e-6}
@@ -71,6 +73,22 @@ def kernels_are_the_readable_form(
         if infinity_is_nan:
             result, right = (np.where(np.isfinite(a), a, np.nan) for a in (result, right))
         np.testing.assert_allclose(result, right, rtol=0, atol=near, err_msg=what)
+
+
+def gradients_are_those_of_the_host(
+    f: Callable[..., Tensor], g: np.ndarray, *arrays: np.ndarray, others: Sequence[np.ndarray] = ()
+) -> None:
+    """The gradients of sum(f(*arrays) g), whatever dtype and memory order g and the ``others`` of f have."""
+    results = []
+    for move in (np.asarray, lambda a: to_device(a, "cupy")):
+        parameters = [Parameter(move(a.copy())) for a in arrays]
+        with Tape() as tape:
+            y = (f(*parameters, *(with_gaps(move(a)) for a in others)) * with_gaps(move(g))).sum()
+        tape.backward(y)
+        results.append([to_host(p.grad) for p in parameters])
+    for i, (right, d) in enumerate(zip(*results, strict=True)):
+        near = 1e-5 * np.abs(right).max()
+        np.testing.assert_allclose(d, right, rtol=0, atol=near, err_msg=f"the gradient of input {i}")
 
 
 def random_arrays(seed: int, dtype: Any, *shapes: tuple[int, ...], special: bool = False) -> list[np.ndarray]:

@@ -3,6 +3,7 @@ test runs this file there.
 """
 
 import inspect
+from functools import partial
 
 import hypothesis.strategies as st
 import numpy as np
@@ -18,6 +19,7 @@ from tests.bugs.bug import hunt
 from tests.double import ON_DOUBLE, check_on_double, needs_double
 from tests.minigrad import gpu_laws
 from tests.minigrad.ops.fast.cuda_laws import (
+    gradients_are_those_of_the_host,
     kernels_are_the_readable_form,
     random_arrays,
     steepest_of,
@@ -142,6 +144,40 @@ def test_the_parts_of_a_matrix_are_all_its_rows(rows, columns, few):
     (across, parts), each = split(rows, columns, few)
     assert (parts - 1) * each < rows <= parts * each and (across - 1) * 32 < columns <= across * 32
     assert parts == 1 or parts * across <= 264
+
+
+OF_WIDER_GRADIENTS = {  # an op, the shapes of its value and of its inputs
+    "convolution": (partial(ops.conv2d, padding=1), (8, 16, 12, 12), (8, 4, 12, 12), (16, 4, 3, 3), (16,)),
+    "pooled convolution": (
+        partial(ops.conv_pool2d, padding=1, pool=2, relu=True),
+        (8, 16, 6, 6), (8, 4, 12, 12), (16, 4, 3, 3), (16,),
+    ),
+    "linear": (ops.linear, (40, 33), (40, 20), (33, 20), (33,)),
+    "linear with ReLU": (partial(ops.linear, relu=True), (40, 33), (40, 20), (33, 20), (33,)),
+    "small linear": (ops.linear, (40, 5), (40, 20), (5, 20), (5,)),
+    "small linear with ReLU": (partial(ops.linear, relu=True), (40, 5), (40, 20), (5, 20), (5,)),
+    "batch-norm": (ops.batch_norm, (40, 20), (40, 20), (20,), (20,)),
+    "batch-norm with ReLU": (partial(ops.batch_norm, relu=True), (40, 20), (40, 20), (20,), (20,)),
+    "layer norm": (ops.layer_norm, (40, 20), (40, 20), (20,), (20,)),
+}  # fmt: skip
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", OF_WIDER_GRADIENTS)
+def test_a_gradient_of_another_dtype_with_gaps(name):
+    """As of an op whose value is multiplied by float64: a kernel reads memory, whatever lies there."""
+    op, value, *inputs = OF_WIDER_GRADIENTS[name]
+    arrays = random_arrays(0, np.float32, *inputs)
+    gradients_are_those_of_the_host(op, np.random.default_rng(1).normal(size=value), *arrays)
+
+
+@needs_kernels
+def test_labels_and_statistics_with_gaps():
+    x, *parameters, mean, variance = random_arrays(0, np.float32, (40, 20), (20,), (20,), (20,), (20,))
+    labels, g = np.arange(40) % 20, np.ones((), np.float32)
+    gradients_are_those_of_the_host(ops.cross_entropy, g, x, others=[labels])
+    fixed = lambda x, w, b, *statistics: ops.batch_norm(x, w, b, statistics=statistics)  # noqa: E731
+    gradients_are_those_of_the_host(fixed, x, x, *parameters, others=[mean, variance**2])
 
 
 @needs_kernels
