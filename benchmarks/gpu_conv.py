@@ -20,7 +20,7 @@ from gpu_parts import capture_stream, has_torch, microseconds, microseconds_of_t
 from minigrad import Tape, Tensor, ops
 from minigrad.device import cuda_problem, first_line, to_device, to_host
 from minigrad.memory_order import nchw, nhwc
-from minigrad.ops.fast.implicit import TILES, Tile, kernels_for, pooled
+from minigrad.ops.fast.implicit import TILES, Tile, convolve_and_pool, kernels_for
 from minigrad.ops.geometry import Geometry
 
 GEOMETRY = Geometry((3, 3), (1, 1), (1, 1), (1, 1))
@@ -113,7 +113,7 @@ def main(
 
 
 def compile_kernels(layer: Layer, tile: Tile | None) -> None:
-    """Compile what ``pooled`` will launch; where that fails, ``row_of`` says why."""
+    """Compile what ``convolve_and_pool`` will launch; where that fails, ``row_of`` says why."""
     weights = (layer.filters, layer.images[3], 3, 3)
     with suppress(Exception):
         for kernels in kernels_for(layer.images, weights, GEOMETRY, "f", layer.relu, layer.pool, tile):
@@ -150,7 +150,7 @@ def problem_of(layer: Layer) -> tuple[Arrays, Arrays]:
 def calls_of(layer: Layer, arrays: Arrays, tile: Tile | None) -> Calls:
     """The three steps, each to be called alone; views of g, since a pullback keeps its result for one g."""
     x, w, b, g = arrays
-    forward = partial(pooled, x, w, GEOMETRY, b, layer.relu, layer.pool, tile)
+    forward = partial(convolve_and_pool, x, w, GEOMETRY, b, layer.relu, layer.pool, tile)
     to_images, to_weights, _ = forward()[1]
     return (lambda: forward()[0]), (lambda: to_images(g[:])), (lambda: to_weights(g[:]))
 
@@ -159,7 +159,7 @@ def row_of(layer: Layer, arrays: Arrays, expected: Arrays, tile: Tile | None, ti
     """A row of the table: microseconds, the rate of all three steps, and whether the values are right."""
     name = "x".join(map(str, tile)) if tile else "as chosen"
     try:
-        y, pullbacks = pooled(*arrays[:2], GEOMETRY, arrays.b, layer.relu, layer.pool, tile)
+        y, pullbacks = convolve_and_pool(*arrays[:2], GEOMETRY, arrays.b, layer.relu, layer.pool, tile)
         values = [to_host(a) for a in (y, *(pull(arrays.g) for pull in pullbacks))]
         error = max(float(abs(a - e).max() / abs(e).max()) for a, e in zip(values, expected, strict=True))
         verdict = f"{'yes' if error < MOST_ERROR else 'NO'} ({error:.0e})"

@@ -2,7 +2,7 @@
 
 A graph holds addresses and numbers, so that whatever changes from step to step must lie in memory that stays:
 the samples, masks of dropout, the coefficients of the optimizer. The host writes them there before a
-launch, and reads the loss behind it.
+launch, and reads the loss after it.
 Lecture section: GPU against CPU. Lesson: 04_gpu.
 """
 
@@ -87,7 +87,10 @@ class Captured(Serial):
                 'a captured step needs model and batch on a GPU; move them with .to(device="cupy")'
             )
         if any([p.grad is not None for p in snapshot.parameters]):
-            raise ValueError("a captured step starts without gradients; call optimizer.zero_grad() before it")
+            raise ValueError(
+                "a captured step starts without gradients; call model.zero_grad() before it, or freeze "
+                "parameters that the optimizer does not have (requires_grad = False)"
+            )
         if self.stream is None:
             self.stream = array_module(batch.x).cuda.Stream(non_blocking=True)
         steps = self.steps.setdefault(snapshot.key, {})
@@ -343,7 +346,7 @@ class Recording:
 
     @contextmanager
     def ordered(self) -> Iterator[None]:
-        """Work inside runs on this stream, behind that of the current stream, which then waits for it."""
+        """Work inside runs on this stream, after that of the current stream, which then waits for it."""
         outer = self.cuda.get_current_stream()
         self.stream.wait_event(outer.record(self.event))
         with self.stream:

@@ -59,7 +59,7 @@ class RandomMask(NamedTuple):
             raise ValueError(
                 f"dropout draws a mask for each of the {n} samples of the pass, and the first axis of shape "
                 f"{shape} is {rows}, no multiple of {n}; transpose the samples to the first axis before "
-                "dropout, and back behind it"
+                "dropout, and back after it"
             )
         size = math.prod(shape) // n if n else 0  # of a sample
         blocks = -(-size // (2 * WORDS))

@@ -21,9 +21,7 @@ from .geometry import Geometry, bordered, check_windows_fit, with_border
 
 Two = tuple[int, int]
 Shape = tuple[int, ...]
-Convolved = tuple[
-    Array, tuple[Pullback, ...]
-]  # the value; pullbacks to images and kernel, perhaps to the bias
+Convolved = tuple[Array, tuple[Pullback, ...]]  # the value; pullbacks to images, kernel and perhaps bias
 Algorithm = Callable[..., Convolved]  # of images, a kernel, a Geometry, and perhaps a bias
 
 
@@ -168,7 +166,13 @@ def transposed_sizes(image: Two, geometry: Geometry, output_padding: Two) -> Two
 
 
 def checked_geometry(
-    op: str, x: Array, weight: Array, stride: Pair, padding: Pair | str, dilation: Pair, groups: int
+    op: str,
+    x: Array,
+    weight: Array,
+    stride: Pair = 1,
+    padding: Pair | str = 0,
+    dilation: Pair = 1,
+    groups: int = 1,
 ) -> Geometry:
     """The windows of ``op``; raises its ValueErrors."""
     padding = padding if isinstance(padding, str) else pair(padding, "padding", 0)

@@ -12,6 +12,7 @@ from minigrad.models import NETS
 from minigrad.ops.conv import direct
 from minigrad.ops.fast import im2col_kernels, loss_kernels, pool_kernels
 from minigrad.ops.geometry import Geometry
+from minigrad.sums import axis_sums
 from minigrad.tape import once_for_all
 from tests.bugs.bug import Bug
 from tests.minigrad import gpu_laws, tape_laws
@@ -145,6 +146,11 @@ def what_was_given_away_is_computed_again() -> None:
     tape_laws.gives_results_away(once_for_all)
 
 
+def tall_sums_are_short_chains() -> None:
+    x = np.random.default_rng(0).integers(-9, 10, (32771, 3)).astype(np.float32)
+    gpu_laws.tall_sums_are_short_chains(axis_sums, x, (0,))
+
+
 # Bugs
 
 
@@ -238,4 +244,8 @@ BUGS = [
         "    bool(xp.isnan(y).any())\n\n    def to_x(", a_step_waits_once, "waits 2 times"),
     Bug("a list beside a tensor of a GPU stays on the host", "as_operand", "    if array is not x and any(",
         "    if False and any(", lists_are_moved, "one device"),
+    Bug("a tall sum is left to one block", "sums_on_gpu", "if rows <= TALL or", "if True or",
+        tall_sums_are_short_chains, "long chains"),
+    Bug("rows after the last part are in no sum", "sums_on_gpu", "if covered < rows:", "if False:",
+        tall_sums_are_short_chains, "are others"),
 ]  # fmt: skip

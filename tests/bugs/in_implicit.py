@@ -16,7 +16,7 @@ def convolution(channels: int, pool: int, **settings: object) -> None:
     geometry = Geometry((3, 2), (1, 1), (1, 2), (1, 1))._replace(**settings)
     shapes = (2, 9, 8, channels), (filters, channels // geometry.groups, 3, 2), (filters,)
     x, w, bias = (rng.integers(-2, 3, shape).astype(np.float32) for shape in shapes)
-    is_pooled_convolution(implicit.pooled, x, w, geometry, bias, True, pool)
+    is_pooled_convolution(implicit.convolve_and_pool, x, w, geometry, bias, True, pool)
 
 
 def kernels_of_fours_are_convolution() -> None:

@@ -97,6 +97,16 @@ def a_step_adds_no_long_chain(step: Callable[[], float]) -> None:
     assert not calls["long chains"], f"{calls['long chains']} sums of a step are long chains"
 
 
+def tall_sums_are_short_chains(
+    axis_sums: Callable[[Array, tuple[int, ...]], Array], x: np.ndarray, axes: tuple[int, ...]
+) -> None:
+    """Bit by bit for whole numbers, in any memory order of x."""
+    with counted() as calls:
+        total = axis_sums(to_device(x, "cupy"), axes)
+    assert np.array_equal(to_host(total), x.sum(axis=axes)), f"sums over {axes} of {x.shape} are others"
+    assert not calls["long chains"], f"{calls['long chains']} sums over {axes} of {x.shape} are long chains"
+
+
 def products_copy_no_operand(step: Callable[[], float]) -> None:
     """CuPy copies the transposed operand of a product of stacks, and of one matrix none."""
     with counted() as calls:

@@ -20,6 +20,7 @@ from minigrad.ops.fast import im2col_kernels, loss_kernels
 from minigrad.ops.fast.activation_kernels import ACTIVATIONS
 from minigrad.ops.fast.pool_kernels import max_of_places
 from minigrad.ops.geometry import Geometry
+from minigrad.sums import axis_sums
 from tests.bugs import in_gpu_calls
 from tests.bugs.bug import hunt
 from tests.double import ON_DOUBLE, check_on_double, needs_double
@@ -71,6 +72,22 @@ def test_a_step_takes_few_kernels(name, most, without_cuda):
 @pytest.mark.parametrize("name", ALL)
 def test_no_sum_of_a_step_is_one_long_chain(name):
     gpu_laws.a_step_adds_no_long_chain(gpu_laws.training_step(ALL[name], sgd, 64))
+
+
+@on_double
+@given(
+    seed=st.integers(0, 99),
+    rows=st.sampled_from([1, 1000, 1031, 32768, 50021]),
+    columns=st.sampled_from([1, 3, 32]),
+    images=st.booleans(),
+)
+def test_tall_sums_are_short_chains(seed, rows, columns, images):
+    x = np.random.default_rng(seed).integers(-9, 10, (rows, columns)).astype(np.float32)
+    if images:  # channels-last
+        x = x.reshape(1, rows, 1, columns).transpose(0, 3, 1, 2)
+        gpu_laws.tall_sums_are_short_chains(axis_sums, x, (0, 2, 3))
+    else:
+        gpu_laws.tall_sums_are_short_chains(axis_sums, x, (0,))
 
 
 @on_double

@@ -129,11 +129,11 @@ def implicit(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) 
     if not can_take_arrays(x, w, bias):
         y, pullbacks = im2col(x, w, geometry)
         return (y if bias is None else y + bias), pullbacks
-    y, pullbacks = pooled(x, w, geometry, bias)
+    y, pullbacks = convolve_and_pool(x, w, geometry, bias)
     return y, pullbacks if bias is not None else pullbacks[:2]
 
 
-def pooled(
+def convolve_and_pool(
     x: Array,
     w: Array,
     geometry: Geometry,
@@ -191,10 +191,7 @@ def conv_pool2d_in_one_launch(
     *,
     pool: Pair,
     relu: bool = False,
-    stride: Pair = 1,
-    padding: Pair | str = 0,
-    dilation: Pair = 1,
-    groups: int = 1,
+    **windows: Any,
 ) -> Tensor:
     """On a GPU, with pooling windows of 2 x 2 or of one pixel."""
     inputs = (x, weight) if bias is None else (x, weight, bias)
@@ -202,7 +199,7 @@ def conv_pool2d_in_one_launch(
     side, _ = tile = pair(pool, "pool", 1)
     if tile not in ((1, 1), (2, 2)) or not all(map(on_gpu, arrays)) or not can_take_arrays(*arrays):
         return NotImplemented
-    geometry = checked_geometry("conv2d", images, weights, stride, padding, dilation, groups)
+    geometry = checked_geometry("conv2d", images, weights, **windows)
     outputs, shapes = geometry.output(*images.shape[2:]), (nhwc(images).shape, weights.shape)
     fitting = can_take(weights.shape, geometry) and pays(*shapes, geometry)
     if not fitting or geometry.extra != (0, 0) or min(outputs) < side:
@@ -215,9 +212,9 @@ def conv_pool2d_in_one_launch(
 def pooled_convolution(
     x: Array, weight: Array, bias: Array | None = None, *, geometry: Geometry, relu: bool, pool: int
 ) -> OpResult:
-    """``pooled`` of images (N, C, H, W)."""
+    """``convolve_and_pool`` of images (N, C, H, W)."""
     in_memory = once(nhwc)
-    y, (to_images, *to_parameters) = pooled(nhwc(x), weight, geometry, bias, relu, pool)
+    y, (to_images, *to_parameters) = convolve_and_pool(nhwc(x), weight, geometry, bias, relu, pool)
     pullbacks = [lambda g: nchw(to_images(in_memory(g)))]
     pullbacks += [lambda g, pull=pull: pull(in_memory(g)) for pull in to_parameters]
     return nchw(y), tuple(pullbacks if bias is not None else pullbacks[:2])

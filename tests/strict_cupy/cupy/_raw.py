@@ -135,7 +135,7 @@ class RawKernel:
         note("launch")
         result = self._launch(*grid, threads, order, *values)
         if result == 2:
-            raise IndexError(f"{self.name}: a thread reads or writes behind the end of an array")
+            raise IndexError(f"{self.name}: a thread reads or writes beyond the end of an array")
         if not result:
             raise RuntimeError(f"{self.name}: some threads of a block ended where others wait for them")
         for x, memory in outputs:

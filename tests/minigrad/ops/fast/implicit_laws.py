@@ -17,7 +17,7 @@ BOUNDS = {"f": 1e-6, "d": 1e-14}  # of the sum of absolute products, for at most
 
 
 def is_pooled_convolution(
-    pooled: Callable[..., Any],
+    convolve_and_pool: Callable[..., Any],
     x: np.ndarray,
     w: np.ndarray,
     geometry: Geometry,
@@ -43,7 +43,7 @@ def is_pooled_convolution(
         try:
             arrays = (to_device(a, "cupy") for a in (x, w, bias))
             x_there, w_there, bias_there = arrays
-            y, pullbacks = pooled(x_there, w_there, geometry, bias_there, relu, pool, **settings)
+            y, pullbacks = convolve_and_pool(x_there, w_there, geometry, bias_there, relu, pool, **settings)
             g_there = to_device(g, "cupy")
             results = [to_host(y), *(to_host(pull(g_there)) for pull in pullbacks)]
         finally:

@@ -61,7 +61,7 @@ def convolutions(draw):
 def test_any_convolution_with_pooling_and_relu(dtype, drawn):
     x, w, geometry, bias, relu, pool = drawn
     arrays = x.astype(dtype), w.astype(dtype), geometry, bias.astype(dtype)
-    is_pooled_convolution(implicit.pooled, *arrays, relu, pool)
+    is_pooled_convolution(implicit.convolve_and_pool, *arrays, relu, pool)
 
 
 @needs_compiler
@@ -74,7 +74,7 @@ def test_each_tile(tile, dtype):
     rng = np.random.default_rng(0)
     x, w, bias = (rng.normal(size=s).astype(dtype) for s in ((2, 13, 12, 12), (70, 12, 3, 3), (70,)))
     geometry = Geometry((3, 3), (1, 1), (1, 1), (1, 1))
-    is_pooled_convolution(implicit.pooled, x, w, geometry, bias, True, 2, tile=tile)
+    is_pooled_convolution(implicit.convolve_and_pool, x, w, geometry, bias, True, 2, tile=tile)
 
 
 @needs_compiler
@@ -84,7 +84,7 @@ def test_nan_wins_and_passes_the_relu():
     w, geometry = np.ones((4, 1, 1, 1), np.float32), Geometry((1, 1), (1, 1), (0, 0), (1, 1))
     arrays = (to_device(a, "cupy") for a in (x, w, np.zeros(4, np.float32)))
     x_there, w_there, bias = arrays
-    y, (to_images, *_) = implicit.pooled(x_there, w_there, geometry, bias, True, 2)
+    y, (to_images, *_) = implicit.convolve_and_pool(x_there, w_there, geometry, bias, True, 2)
     d = to_host(to_images(to_device(np.ones((1, 1, 1, 4), np.float32), "cupy")))
     assert np.isnan(to_host(y)).all() and d.reshape(-1).tolist() == [0, 4, 0, 0]
 
@@ -93,7 +93,7 @@ def test_nan_wins_and_passes_the_relu():
 def test_no_images():
     x, w = (to_device(np.ones(s, np.float32), "cupy") for s in ((0, 5, 5, 3), (4, 3, 3, 3)))
     geometry = Geometry((3, 3), (1, 1), (1, 1), (1, 1))
-    y, pullbacks = implicit.pooled(x, w, geometry, None, True, 2)
+    y, pullbacks = implicit.convolve_and_pool(x, w, geometry, None, True, 2)
     g = to_device(np.ones((0, 2, 2, 4), np.float32), "cupy")
     assert y.shape == (0, 2, 2, 4) and [pull(g).shape for pull in pullbacks] == [x.shape, w.shape, (4,)]
     assert all(float(abs(pull(g)).sum()) == 0 for pull in pullbacks[1:])
@@ -145,7 +145,7 @@ def test_gradients_of_weights_and_bias_are_one_product(seed):
     """Two launches for both, of whichever is asked for first, and one for that of the images."""
     rng = np.random.default_rng(seed)
     x, w, bias = (to_device(rng.normal(size=s), "cupy") for s in ((1, 5, 5, 3), (4, 3, 3, 3), (4,)))
-    y, pullbacks = implicit.pooled(x, w, Geometry((3, 3), (1, 1), (1, 1), (1, 1)), bias, True, 1)
+    y, pullbacks = implicit.convolve_and_pool(x, w, Geometry((3, 3), (1, 1), (1, 1), (1, 1)), bias, True, 1)
     with counted() as calls:
         for i in rng.permutation(3):
             pullbacks[i](y)
