@@ -5,8 +5,11 @@ Lecture section: synchronous data parallelism. Lesson: 02_backpropagation, by ``
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from . import ops
 from .device import array_module
@@ -19,8 +22,10 @@ class CrossEntropyLoss(WeightedMean):
     """``ops.cross_entropy`` with its settings: a loss on which every backend trains as Serial does.
 
     Where a batch is split, the losses of all parts are divided by the divisor of the whole batch: with
-    ``weight`` or ``ignore_index`` the sum of its labels' factors. Raises ValueError for another reduction
-    than "mean" and "sum". A captured step takes it with weights on the GPU.
+    ``weight`` or ``ignore_index`` the sum of its labels' factors. ``class_axis`` is the axis of the logits
+    with the classes: 1, as in the op, or -1 for the tokens of sequences, logits (N, S, classes) and labels
+    (N, S). Raises ValueError for another one, and for another reduction than "mean" and "sum". A captured
+    step takes it with weights on the GPU.
     """
 
     def __init__(
@@ -30,18 +35,36 @@ class CrossEntropyLoss(WeightedMean):
         ignore_index: int | None = None,
         label_smoothing: float = 0.0,
         reduction: str = "mean",
+        class_axis: int = 1,
     ):
         check_choice("reduction", reduction, ("mean", "sum"))
+        if class_axis not in (1, -1):
+            raise ValueError(f"class_axis must be 1 or -1, got {class_axis}; transpose the logits")
         self.weight, self.ignore_index, self.reduction = weight, ignore_index, reduction
+        self.class_axis = class_axis
         self.settings = {"weight": weight, "ignore_index": ignore_index, "label_smoothing": label_smoothing}
         super().__init__(self.sum, self.total_factor)
 
     def __call__(self, out: Any, y: Any) -> Tensor:
-        return ops.cross_entropy(out, y, **self.settings, reduction=self.reduction)
+        return ops.cross_entropy(*self.rows(out, y), **self.settings, reduction=self.reduction)
 
     def sum(self, logits: Any, labels: Any) -> Tensor:
         """The sum of the losses of all rows."""
-        return ops.cross_entropy(logits, labels, **self.settings, reduction="none").sum()
+        return ops.cross_entropy(*self.rows(logits, labels), **self.settings, reduction="none").sum()
+
+    def rows(self, logits: Any, labels: Any) -> tuple[Any, Any]:
+        """Logits and labels as the op takes them: tokens, where these have the classes last, as rows."""
+        shape = np.shape(logits)
+        if self.class_axis == 1 or len(shape) < 3:
+            return logits, labels
+        labels = Tensor(labels).data
+        n = math.prod(shape[:-1])
+        soft = labels.shape == shape and labels.dtype.kind == "f"
+        if not soft and labels.shape != shape[:-1]:
+            raise ValueError(
+                f"logits {shape} with the classes last need labels {shape[:-1]}, got {labels.shape}"
+            )
+        return ops.reshape(logits, shape=(n, shape[-1])), labels.reshape((n, shape[-1]) if soft else n)
 
     def total_factor(self, labels: Any) -> Any:
         """What the sum is divided by, for integer labels."""
@@ -59,5 +82,5 @@ class CrossEntropyLoss(WeightedMean):
         no_factors = (self.weight is None and self.ignore_index is None) or Tensor(y).dtype.kind == "f"
         if self.reduction == "sum" or not no_factors:
             return super().for_parts_of(y)
-        plain = self.weight is None and not self.settings["label_smoothing"]
+        plain = self.weight is None and not self.settings["label_smoothing"] and self.class_axis == 1
         return ops.cross_entropy if plain else self

@@ -11,7 +11,20 @@ import numpy as np
 from . import ops
 from .data import Batch
 from .lookup import lookup
-from .nn import Conv2d, Flatten, Linear, MaxPool2d, Module, ReLU, Sequential, Sigmoid
+from .nn import (
+    Conv2d,
+    Flatten,
+    LayerNorm,
+    Linear,
+    MaxPool2d,
+    Module,
+    ReLU,
+    Sequential,
+    Sigmoid,
+    TokenEmbedding,
+    TransformerBlock,
+    Unembedding,
+)  # fmt: skip
 from .tensor import Tensor
 from .work import Loss
 
@@ -92,6 +105,15 @@ def vgg(rng: Rng) -> Module:
     for parameter in model.parameters():
         parameter.data[...] *= math.sqrt(6) if parameter.ndim > 1 else 0  # weights were uniform, 1 / (3 n_in)
     return model
+
+
+def transformer(
+    rng: Rng, *, symbols: int = 92, length: int = 64, width: int = 128, heads: int = 4, blocks: int = 2
+) -> Module:
+    """The scores of the next symbol after each of a row of at most ``length`` (Radford et al. 2019)."""
+    embedding = TokenEmbedding(symbols, width, length, rng=rng)
+    layers = (TransformerBlock(width, heads, rng=rng) for _ in range(blocks))
+    return Sequential(embedding, *layers, LayerNorm(width), Unembedding(embedding))
 
 
 def sigmoid(rng: Rng) -> Module:

@@ -42,12 +42,12 @@ class Module:
         """Whether this process holds all elements of the arrays that are this module's own."""
         return True
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, *inputs: Any, **keywords: Any) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} needs a forward method")
 
-    def __call__(self, x: Any) -> Tensor:
+    def __call__(self, *inputs: Any, **keywords: Any) -> Tensor:
         try:
-            y = self.forward(x)
+            y = self.forward(*inputs, **keywords)
         except (ValueError, TypeError) as error:
             if not self.children():  # the innermost layer signs the error
                 error.args = (f"in {self!r}: {error}",)

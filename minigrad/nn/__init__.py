@@ -10,16 +10,20 @@ from ..tensor import Parameter
 from .activation import (
     ELU, GELU, Flatten, Hardswish, LeakyReLU, LogSigmoid, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh,
 )  # fmt: skip
+from .attention import Attention, AttentionCore
 from .conv import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
 from .dropout import Dropout
 from .linear import Embedding, Linear
 from .norm import BatchNorm, GhostBatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
 from .pool import AdaptiveAvgPool2d, AdaptiveMaxPool2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d, Upsample
+from .token_embedding import TokenEmbedding, Unembedding
+from .transformer_block import TransformerBlock
 
 __all__ = [
-    "AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "AvgPool1d", "AvgPool2d", "BatchNorm", "Conv1d", "Conv2d",
-    "ConvTranspose1d", "ConvTranspose2d", "CrossEntropyLoss", "Dropout", "ELU", "Embedding", "Flatten",
-    "GELU", "GhostBatchNorm", "GroupNorm", "InstanceNorm", "Hardswish", "LayerNorm", "LeakyReLU", "Linear",
-    "LogSigmoid", "MaxPool1d", "MaxPool2d", "Module", "Parameter", "RMSNorm", "ReLU", "Sequential", "SiLU",
-    "Sigmoid", "Softmax", "Softplus", "Tanh", "Upsample", "evaluation_mode",
+    "AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "Attention", "AttentionCore", "AvgPool1d", "AvgPool2d",
+    "BatchNorm", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d", "CrossEntropyLoss", "Dropout",
+    "ELU", "Embedding", "Flatten", "GELU", "GhostBatchNorm", "GroupNorm", "Hardswish", "InstanceNorm",
+    "LayerNorm", "LeakyReLU", "Linear", "LogSigmoid", "MaxPool1d", "MaxPool2d", "Module", "Parameter",
+    "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "TokenEmbedding",
+    "TransformerBlock", "Unembedding", "Upsample", "evaluation_mode",
 ]  # fmt: skip

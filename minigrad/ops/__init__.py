@@ -5,6 +5,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 """  # isort: skip_file
 
 from .activation import elu, gelu, hardswish, log_sigmoid, silu, softplus
+from .attention import attention
 from .batch_norm import batch_norm
 from .conv import conv2d, conv_transpose2d
 from .conv_pool import conv_pool2d
@@ -33,15 +34,16 @@ from .signals import avg_pool1d, conv1d, conv_transpose1d, max_pool1d
 from .softmax import log_softmax, logsumexp, softmax
 
 __all__ = [
-    "abs", "adaptive_avg_pool2d", "adaptive_max_pool2d", "add", "argsort", "astype", "avg_pool1d",
-    "avg_pool2d", "batch_norm", "binary_cross_entropy_with_logits", "broadcast_to", "clip", "concatenate",
-    "conv1d", "conv2d", "conv_pool2d", "conv_transpose1d", "conv_transpose2d", "cos", "cross_entropy",
-    "cumprod", "cumsum", "diagonal", "divide", "dropout", "einsum", "elu", "embedding", "exp", "expand_dims",
-    "flatten", "flip", "gather", "gelu", "getitem", "group_norm", "hardswish", "huber_loss", "instance_norm",
-    "interpolate", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear", "log", "log_sigmoid",
-    "log_softmax", "logsumexp", "masked_fill", "matmul", "max", "max_pool1d", "max_pool2d", "maximum", "mean",
-    "min", "minimum", "mse", "multiply", "negative", "nll_loss", "pad", "power", "prod", "relu", "repeat",
-    "reshape", "rms_norm", "roll", "scatter", "scatter_add", "scatter_reduce", "sigmoid", "silu", "sin",
-    "smooth_l1_loss", "softmax", "softplus", "sort", "split", "sqrt", "squeeze", "stack", "std", "subtract",
-    "sum", "tanh", "tile", "topk", "transpose", "tril", "triu", "var", "where",
+    "abs", "adaptive_avg_pool2d", "adaptive_max_pool2d", "add", "argsort", "astype", "attention",
+    "avg_pool1d", "avg_pool2d", "batch_norm", "binary_cross_entropy_with_logits", "broadcast_to", "clip",
+    "concatenate", "conv1d", "conv2d", "conv_pool2d", "conv_transpose1d", "conv_transpose2d", "cos",
+    "cross_entropy", "cumprod", "cumsum", "diagonal", "divide", "dropout", "einsum", "elu", "embedding",
+    "exp", "expand_dims", "flatten", "flip", "gather", "gelu", "getitem", "group_norm", "hardswish",
+    "huber_loss", "instance_norm", "interpolate", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear",
+    "log", "log_sigmoid", "log_softmax", "logsumexp", "masked_fill", "matmul", "max", "max_pool1d",
+    "max_pool2d", "maximum", "mean", "min", "minimum", "mse", "multiply", "negative", "nll_loss", "pad",
+    "power", "prod", "relu", "repeat", "reshape", "rms_norm", "roll", "scatter", "scatter_add",
+    "scatter_reduce", "sigmoid", "silu", "sin", "smooth_l1_loss", "softmax", "softplus", "sort", "split",
+    "sqrt", "squeeze", "stack", "std", "subtract", "sum", "tanh", "tile", "topk", "transpose", "tril",
+    "triu", "var", "where",
 ]  # fmt: skip

@@ -1,0 +1,70 @@
+"""Attention of several heads, each of which looks at tokens in a way that it learns.
+
+Lecture section: back-propagation. Lesson: 17_sequences.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..module import Module
+from ..tensor import Tensor
+from .initial_weights import Rng, generator
+from .linear import Linear
+
+
+class AttentionCore(Module):
+    """``ops.attention`` of queries, keys and values (B, S, heads, D), causal by default; no parameters.
+
+    Keywords such as ``documents`` are those of the op.
+    """
+
+    def __init__(self, *, causal: bool = True):
+        self.causal = causal
+
+    def forward(self, q: Any, k: Any, v: Any, **masks: Any) -> Tensor:
+        return ops.attention(q, k, v, causal=self.causal, **masks)
+
+    def describe(self) -> str:
+        return f"causal={self.causal}"
+
+
+class Attention(Module):
+    """Multi-head self-attention of tokens (B, S, width): out(core(q, k, v)) (Vaswani et al. 2017).
+
+    ``qkv`` computes queries, keys and values of all heads as one product; its 3 width neurons are head by
+    head, a head's queries before its keys and its values, so that consecutive neurons belong to one head. It
+    has no bias: a number that is added to all keys changes no softmax, so that the keys' bias would have the
+    gradient 0, of which computers have the rounding errors alone. ``core`` may be replaced by another module
+    of three inputs. Keywords are passed on to it. Raises ValueError unless ``heads`` divides ``width``.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        causal: bool = True,
+        rng: Rng | int | None = None,
+        dtype: Any = np.float32,
+    ):
+        if heads < 1 or width % heads:
+            legal = [n for n in range(1, width + 1) if not width % n]
+            raise ValueError(
+                f"{heads} heads do not divide a width of {width}; choose one of {', '.join(map(str, legal))}"
+            )
+        rng = generator(self, rng)
+        self.size = width // heads  # of a head
+        self.qkv = Linear(width, 3 * width, bias=False, rng=rng, dtype=dtype)
+        self.core: Module = AttentionCore(causal=causal)
+        self.out = Linear(width, width, rng=rng, dtype=dtype)
+
+    def forward(self, x: Any, **masks: Any) -> Tensor:
+        qkv = self.qkv(x)
+        heads = qkv.shape[-1] // (3 * self.size)
+        shape = (*qkv.shape[:-1], heads, 3 * self.size)
+        o = self.core(*ops.split(ops.reshape(qkv, shape=shape), sections=3, axis=3), **masks)
+        return self.out(ops.reshape(o, shape=(*qkv.shape[:-1], heads * self.size)))

@@ -1,0 +1,56 @@
+"""Symbols as vectors, and vectors as scores of symbols, by one table.
+
+Lecture section: back-propagation. Lesson: 17_sequences.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from .. import ops
+from ..module import Module
+from ..tensor import Parameter, Tensor
+from .initial_weights import Rng, generator, sample
+
+DEVIATION = 0.02  # of the numbers with which tables begin, as in GPT-2: the first scores are nearly equal
+
+
+class TokenEmbedding(Module):
+    """The vector of each symbol plus that of its place: integers (B, S) to (B, S, width).
+
+    There are ``symbols`` symbols and ``length`` places, all learned. Raises ValueError for longer rows.
+    """
+
+    def __init__(
+        self, symbols: int, width: int, length: int, *, rng: Rng | int | None = None, dtype: Any = np.float32
+    ):
+        draw = partial(generator(self, rng).normal, 0, DEVIATION)
+        self.weight = Parameter(sample(draw, (symbols, width), dtype))
+        self.position = Parameter(sample(draw, (length, width), dtype))
+
+    def forward(self, x: Any) -> Tensor:
+        n, length = np.shape(x)[1], len(self.position)
+        if n > length:
+            raise ValueError(
+                f"the model has {length} positions, the text {n} symbols; cut it, or train with --length {n}"
+            )
+        return ops.embedding(self.weight, x) + self.position[:n]
+
+    def describe(self) -> str:
+        return "{}, {}, {}".format(*self.weight.shape, len(self.position))
+
+
+class Unembedding(Module):
+    """The score of each symbol: x (..., width) times the table of a TokenEmbedding, which it shares."""
+
+    def __init__(self, embedding: TokenEmbedding):
+        self.weight = embedding.weight
+
+    def forward(self, x: Any) -> Tensor:
+        return ops.linear(x, self.weight)
+
+    def describe(self) -> str:
+        return "{1}, {0}".format(*self.weight.shape)
