@@ -8,6 +8,7 @@ from backends.data_parallel import DataParallel
 from minigrad import nn, ops, testing
 from tests.backends import weighted_mean_laws
 from tests.bugs.bug import Bug
+from tests.minigrad import token_loss_laws
 from tests.minigrad.ops import extremes, loss_laws
 from tests.minigrad.ops.fast.fast_form_laws import (
     are_the_readable_form,
@@ -49,6 +50,10 @@ def gradients_of_losses_are_differences() -> None:
     law(partial(ops.cross_entropy, weight=settings["weight"]), x, np.exp(x))
     y = np.array([[0.05, 0.25], [2.05, -3.15]])
     testing.gradient_matches_difference(partial(ops.huber_loss, delta=0.5), y, np.zeros_like(y))
+
+
+def the_loss_of_tokens_is_their_mean() -> None:
+    token_loss_laws.is_the_mean_over_tokens(nn.CrossEntropyLoss, (3, 4, 5), 1, True, 0.25, "mean")
 
 
 def losses_have_the_gradients_of_their_readable_forms() -> None:
@@ -163,6 +168,11 @@ BUGS = [
         slopes_of_activations_are_differences, DIFFERENCE, thorough=True),
     Bug("the ramp of hardswish has no end, on a slide", "hardswish", "xp.where(x >= 3, 1, x / 3 + 0.5)",
         "x / 3 + 0.5", slopes_of_activations_are_differences, DIFFERENCE),
+    Bug("labels of tokens are read sample by sample", "CrossEntropyLoss.rows",
+        "labels.reshape((n, shape[-1]) if soft else n)", "labels.T.reshape(n)",
+        the_loss_of_tokens_is_their_mean, "Not equal to tolerance"),
+    Bug("every token counts", "CrossEntropyLoss.total_factor", "(weight[labels * counted] * counted).sum()",
+        "weight[labels * counted].sum()", the_loss_of_tokens_is_their_mean, "Not equal to tolerance"),
     Bug("log-sigmoid is linear, too", "log_sigmoid_in_one_pass", 'in_one_pass("softplus", x, -1.0, math.inf)',
         'in_one_pass("softplus", x, -1.0, 20.0)', large_numbers_have_their_softplus, "the value"),
     Bug("the threshold of softplus is of x", "write_softplus", "y[i] = x[i] if z > threshold",
