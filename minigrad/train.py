@@ -161,6 +161,19 @@ def accuracy(model: Module, data: Batch, *, batch_size: int = 500) -> float:
     return hits / max(len(data), 1)
 
 
+@settings_by_name
+def mean_loss(model: Module, loss_fn: WeightedMean, data: Batch, *, batch_size: int = 100) -> float:
+    """The loss of all ``data`` in eval mode, which are computed in parts; 0 where no target counts."""
+    at_least_one("batch_size", batch_size)
+    total = divisor = 0.0
+    with evaluation_mode(model):
+        for start in range(0, len(data), batch_size):
+            part = data[start : start + batch_size]
+            total += loss_fn.total(model(Tensor(part.x)), part.y).item()
+            divisor += float(loss_fn.divisor(part.y))
+    return total / (divisor or 1.0)
+
+
 def check_strategy(backend: Any) -> None:
     """Raise TypeError for a backend that has the hooks alone, and not what training and proofs ask for."""
     if not isinstance(backend, Strategy):
