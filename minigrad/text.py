@@ -52,7 +52,10 @@ def text(length: int = 64, file: Path | None = None, symbols: bytes | None = Non
     numbers, cut = numbers_of(content, symbols, name), len(content) * 9 // 10
     train, test = rows(numbers[:cut], length), rows(numbers[cut:], length)
     counts = pairs(train, len(symbols))
-    references = {"letters by frequency": letters_loss(counts), "table of pairs": pairs_loss(counts, test)}
+    references = {
+        "entropy of letters": letters_loss(counts),
+        "test loss of a table of pairs": pairs_loss(counts, test),
+    }
     return Text("text", train, test, references, symbols)
 
 
