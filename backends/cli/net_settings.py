@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from minigrad import mnist
 from minigrad.data import Dataset
+from minigrad.mnist import load
 from minigrad.models import NETS, Net, find_net
 from minigrad.text import Text, text
 
@@ -17,7 +17,7 @@ SIZES = ("length", "width", "heads", "blocks")  # of a net for text
 DATASETS = tuple(dict.fromkeys(name for net in NETS.values() for name in net.datasets))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NetSettings:
     """A net by its name, and for one that learns from text its sizes and the file of the text.
 
@@ -47,7 +47,7 @@ class NetSettings:
         """Raise ValueError unless the net's inputs are like the samples of ``dataset``."""
         net = find_net(self.net)
         if dataset not in net.datasets:
-            other = next(name for name, other in NETS.items() if dataset in other.datasets)
+            other = next(name for name in (NetSettings.net, *NETS) if dataset in NETS[name].datasets)
             raise ValueError(
                 f"{self.net} takes {of_shape(net)}, and {dataset} has {of_shape(NETS[other])}; choose "
                 f"--net {other}, or --dataset {net.datasets[0]}"
@@ -63,7 +63,7 @@ class NetSettings:
 
     def load(self, dataset: str) -> Dataset:
         """The data set, a ``Text`` or images."""
-        return self.of_text if dataset == "text" else mnist.load(dataset)
+        return self.of_text if dataset == "text" else load(dataset)
 
     @cached_property
     def of_text(self) -> Text:

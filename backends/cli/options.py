@@ -171,7 +171,14 @@ class ParallelOptions:
         check_room(ranks, transport, self.oversubscribe)
         strategy = self.strategy or (one_rank if data == 1 else "replicated")
         text = None if self.text is None else str(self.text)
-        of_net = NetSettings(self.net, text, self.length, self.width, self.heads, self.blocks).with_sizes()
+        of_net = NetSettings(
+            net=self.net,
+            text=text,
+            length=self.length,
+            width=self.width,
+            heads=self.heads,
+            blocks=self.blocks,
+        ).with_sizes()
         net = NetSettings(**of_net).sized_net.build(np.random.default_rng(0))
         options, pipe_options = options_by_axis(
             flags, read_options(self.option or []), strategy, self.schedule

@@ -10,8 +10,8 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from minigrad import mnist
 from minigrad.lookup import check_choice
+from minigrad.mnist import load
 from minigrad.model_file import read_model
 from minigrad.models import Net, find_net
 from minigrad.module import Module
@@ -80,7 +80,7 @@ def evaluated(
     elif of_text is not None:
         raise ValueError(f"--text is for nets that learn from text, not for {saved.name}; leave it out")
     else:
-        data = mnist.load(dataset)
+        data = load(dataset)
     test = saved.net.prepare(data.test, saved.dtype)
     result = saved.net.metric.measure(saved.model, test)
     if saved.net.sizes:

@@ -20,7 +20,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from backends.cli import training
+from backends.cli import net_settings
 from backends.cli.proof import Proof, prove
 from backends.cli.train import train as train_command
 from backends.cli.training import Training
@@ -236,7 +236,7 @@ def a_captured_run_trains_as_on_the_host(nets: Iterable[str] = ("mlp", "lenet"))
     digits = Dataset("30 digits", whole.train[:21], whole.test[:9])
     common = ["--epochs", "3", "--batch", "9", "--dtype", "float64", "--warm-up", "2"]
     for name in nets:
-        with patch.object(training, "load", lambda name: digits):
+        with patch.object(net_settings, "load", lambda name: digits):
             host = minigrad("train", "--device", "numpy", "--net", name, *common)
             with counted() as events:
                 gpu = minigrad("train", "--device", "cupy", "--capture", "--net", name, *common)
