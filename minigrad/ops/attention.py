@@ -87,11 +87,11 @@ def masked_softmax(scores: Array, allowed: Array) -> Array:
 
 
 def visible(q: Array, k: Array, *, causal: bool, documents: Any, mask: Any) -> Array:
-    """Which query of q (B, heads, S, D) sees which key of k (B, heads, T, D): (B or 1, heads or 1, S, T)."""
+    """Which query of q (B, heads, S, D) sees which key of k (B, heads, T, D); it broadcasts to the scores."""
     xp, rows, columns = array_module(q), q.shape[2], k.shape[2]
     allowed = xp.ones((1, 1, rows, columns), bool)
     if causal:
-        allowed = xp.tril(allowed)
+        allowed = xp.arange(columns) <= xp.arange(rows)[:, None]
     if documents is not None:
         documents = checked_documents(xp.asarray(documents), q.shape[0], rows, columns)
         same = documents[:, None, :, None] == documents[:, None, None]
@@ -115,11 +115,15 @@ def checked_documents(documents: Array, samples: int, queries: int, keys: int) -
 
 
 def checked_mask(mask: Array, scores: tuple[int, ...]) -> Array:
-    """``mask`` as booleans of four axes; raises ValueError unless it broadcasts to the scores' shape."""
+    """``mask`` with four axes; raises ValueError unless it has booleans and broadcasts to the scores."""
+    if mask.dtype != bool:
+        raise ValueError(
+            f"attention takes a mask of booleans, True where a query sees a key, got {mask.dtype}"
+        )
     whole = (1,) * (4 - mask.ndim) + mask.shape
     if any(n not in (1, m) for n, m in zip(whole, scores, strict=False)) or len(whole) != 4:
         raise ValueError(f"attention of scores {scores} cannot take a mask {mask.shape}; broadcast it")
-    return mask.astype(bool, copy=False).reshape(whole)
+    return mask.reshape(whole)
 
 
 def check_shapes(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> None:

@@ -182,7 +182,7 @@ def tile_weights(
     delta: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The weights (..., n, m) of a tile and the gradients of its scores, from lse and delta of all keys."""
-    p, d = scores(q, k, allowed), g @ transposed(v)
+    p, d = scores(q, k, allowed), rows_by_rows(g, v)
     if loops.available():
         write_scores_gradient(rows_of(p), rows_of(d), lse.ravel(), delta.ravel())
     else:
@@ -194,10 +194,15 @@ def tile_weights(
 
 def scores(q: np.ndarray, k: np.ndarray, allowed: np.ndarray | bool) -> np.ndarray:
     """q k.T (..., n, m), and -inf where it is not allowed."""
-    s = q @ transposed(k)
+    s = rows_by_rows(q, k)
     if allowed is not True:
         np.copyto(s, -np.inf, where=~allowed)
     return s
+
+
+def rows_by_rows(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a b.T (..., n, m), which is contiguous whatever the memory order of the two."""
+    return np.matmul(a, transposed(b), out=np.empty((*a.shape[:-1], b.shape[-2]), a.dtype))
 
 
 def add_product(total: np.ndarray, a: np.ndarray, b: np.ndarray, first: bool) -> None:

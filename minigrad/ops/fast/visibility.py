@@ -58,7 +58,7 @@ class Visibility:
         return int(np.searchsorted(self.positions[0], self.positions[1][columns.start], "left"))
 
     def tile(self, part: tuple[slice, slice], rows: slice, columns: slice) -> np.ndarray | bool | None:
-        """Which queries see which keys, as (samples, heads, n, m) or axes of 1; True: all, None: nobody any."""
+        """Which queries see which keys: (samples, heads, n, m) or axes of 1; True if all do, None if none."""
         allowed = True
         if self.positions is not None:
             queries, keys = self.positions[0][rows], self.positions[1][columns]
