@@ -11,9 +11,10 @@ import numpy as np
 
 from . import ops
 from .cross_entropy_loss import CrossEntropyLoss
-from .data import Batch
+from .data import Batch, Dataset
 from .lookup import lookup
 from .metric import ACCURACY, NATS, Metric
+from .mnist import load
 from .nn import (
     Conv2d,
     Flatten,
@@ -30,7 +31,7 @@ from .nn import (
 )  # fmt: skip
 from .sample import Sample
 from .tensor import Tensor
-from .text import PADDING
+from .text import PADDING, text
 from .work import Loss
 
 Rng = np.random.Generator
@@ -62,6 +63,10 @@ class Net(NamedTuple):
         targets = self.targets(data.y)
         x = data.x.astype(dtype, copy=False) if self.sample.integers is None else data.x
         return Batch(x, targets.astype(dtype) if targets.dtype.kind == "f" else targets)
+
+    def data(self) -> Dataset:
+        """The net's own data set in the package."""
+        return text(self.sizes["length"]) if self.sizes else load(self.datasets[0])
 
     def resized(self, **sizes: int) -> Net:
         """The net with other ``sizes``, of which ``length`` is that of a sample."""

@@ -27,7 +27,7 @@ from ..partition import check_bounds
 from ..pipeline import check_timetable, find_schedule
 from ..pipeline.schedule_file import read_schedule, schedule_of
 from ..registry import class_of, find_strategy, load_strategy, read_options, strategy_names
-from .net_settings import NetSettings
+from .net_settings import SIZES, NetSettings
 from .parallel import ParallelConfig, pipe_strategies, pipeline_names
 from .strategy_flags import option, options_by_axis
 
@@ -67,9 +67,10 @@ pipeline_option = partial(option, rich_help_panel="Pipelines, for --pipe of 2 or
 
 
 def set_defaults(context: typer.Context, net: str) -> str:
-    """The option --net of ``train``, where other options have the defaults that suit the net."""
-    if net in NETS and context.info_name == "train":
-        context.default_map = {"optimizer": NETS[net].optimizer, **NETS[net].defaults}
+    """Give the options of a training, which a proof does not have, the defaults that suit the net."""
+    defaults = {"optimizer": NETS[net].optimizer, **NETS[net].defaults} if net in NETS else {}
+    if {option.name for option in context.command.params} >= defaults.keys():
+        context.default_map = defaults
     return net
 
 
@@ -171,14 +172,8 @@ class ParallelOptions:
         check_room(ranks, transport, self.oversubscribe)
         strategy = self.strategy or (one_rank if data == 1 else "replicated")
         text = None if self.text is None else str(self.text)
-        of_net = NetSettings(
-            net=self.net,
-            text=text,
-            length=self.length,
-            width=self.width,
-            heads=self.heads,
-            blocks=self.blocks,
-        ).with_sizes()
+        sizes = {name: getattr(self, name) for name in SIZES}
+        of_net = NetSettings(net=self.net, text=text, **sizes).with_sizes()
         net = NetSettings(**of_net).sized_net.build(np.random.default_rng(0))
         options, pipe_options = options_by_axis(
             flags, read_options(self.option or []), strategy, self.schedule

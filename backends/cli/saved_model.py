@@ -69,11 +69,14 @@ def evaluated(
     ``net`` and ``dataset`` stand for the notes in the file, or for notes that are not there, and ``of_text``
     for the text of the training. Raises what ``load_model`` and the data set raise.
     """
+    if dataset is not None:
+        check_choice("--dataset", dataset, names=DATASETS)
     saved = load_model(file, net)
     dataset = dataset or saved.notes.get("dataset", saved.net.datasets[0])
-    check_choice("--dataset", dataset, names=DATASETS)
     if dataset not in saved.net.datasets:
-        raise ValueError(f"{saved.name} cannot be tested on {dataset}; choose {saved.net.datasets[0]}")
+        raise ValueError(
+            f"{saved.name} cannot be tested on {dataset}; choose --dataset {saved.net.datasets[0]}"
+        )
     if dataset == "text":
         where = of_text or (Path(saved.notes["text"]) if "text" in saved.notes else None)
         data = text(saved.net.sizes["length"], where, saved.symbols)
