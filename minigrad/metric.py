@@ -1,7 +1,4 @@
-"""What a trained net is judged by, on data that it has not seen: images by classes, text by nats a symbol.
-
-Lecture section: gradient descent. Lesson: 01_gradient_descent.
-"""
+"""What a trained net is judged by, on data that it has not seen: images by classes, text by nats a symbol."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What one input of a model is like: plans and measurements pass inputs through its layers before a training.
 
-Lecture section: data and model parallelism together. Lesson: 14_hybrid.
+Lecture section: data and model parallelism together. Lesson: 14_hybrid, by ``plan.py``.
 """
 
 from __future__ import annotations

@@ -45,20 +45,20 @@ def load_model(file: Path, net: str | None = None) -> SavedModel:
         raise ValueError(f"{file} does not say which net it holds; name it with --net")
     dtype = notes.get("dtype", DTYPES[0])
     check_choice("dtype", dtype, names=DTYPES)
-    found, symbols = find_net(name), notes.get("symbols", "").encode("latin-1", "replace")
-    if found.sizes:
+    kind, symbols = find_net(name), notes.get("symbols", "").encode("latin-1", "replace")
+    if kind.sizes:
         if not symbols or not all(notes.get(size, "").isdigit() for size in SIZES):
             raise ValueError(
                 f"{file} does not say the symbols and the {', '.join(SIZES)} of its {name}; take a file that "
                 "minigrad train wrote"
             )
-        found = net_of_sizes(found, {size: int(notes[size]) for size in SIZES}, symbols)
-    model = found.build(np.random.default_rng(0)).to(dtype=dtype)
+        kind = net_of_sizes(kind, {size: int(notes[size]) for size in SIZES}, symbols)
+    model = kind.build(np.random.default_rng(0)).to(dtype=dtype)
     try:
         model.load_state_dict(arrays)
     except (KeyError, ValueError) as error:
         raise ValueError(f"{file} holds no {name}: {error.args[0]}") from None
-    return SavedModel(name, found, model, dtype, symbols, notes)
+    return SavedModel(name, kind, model, dtype, symbols, notes)
 
 
 def evaluated(

@@ -322,7 +322,7 @@ class Training(NetSettings):
                 f"the learning rate of {self.net} is one for {net.optimizer}, and {self.optimizer} needs "
                 "another; pass --lr"
             )
-        rate = net.lr if own is Parameter.empty or self.optimizer == net.optimizer else own
+        rate: float = net.lr if own is Parameter.empty or self.optimizer == net.optimizer else own
         return self.lr or rate, {"momentum": net.momentum} if "momentum" in takes else {}
 
 
@@ -355,7 +355,9 @@ def progress_bar(
         bar.stop()
 
 
-def epoch_line(epoch: int, epochs: int, history: History, results: list[float], metric: Metric) -> str:
+def epoch_line(
+    epoch: int, epochs: int, history: History, results: list[float], metric: Metric = ACCURACY
+) -> str:
     """Progress where there is no bar: step, mean loss of the epoch, test result, seconds, samples/s."""
     steps = len(history.losses)
     loss = np.mean(history.losses[-(steps // (epoch + 1)) :])

@@ -1,4 +1,6 @@
-"""Laws of minigrad/text.py, metric.py and generate.py, on drawn texts; the course's prose is frozen."""
+"""Laws of minigrad/text.py, metric.py, generate.py and sample.py: they hold on drawn texts, and the course's
+prose is frozen.
+"""
 
 import gzip
 import hashlib
@@ -8,9 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from minigrad import nn
 from minigrad import text as module
 from minigrad.generate import generate
 from minigrad.metric import ACCURACY, NATS
+from minigrad.sample import Sample, sample_of
 from minigrad.text import COURSE, COURSE_BYTES, COURSE_SHA256, course, numbers_of, rows, text
 from tests.minigrad import text_laws
 
@@ -96,6 +100,17 @@ def test_the_prose_of_the_course_is_frozen():
     data = text()
     assert (len(data.symbols), len(data.train), len(data.test)) == (92, 3126, 348)
     assert [round(value, 3) for value in data.references.values()] == [3.245, 2.545]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_inputs_have_the_dtype_of_a_net_or_are_integers(dtype):
+    layers = [nn.Flatten(), nn.Linear(4, 3, rng=0).to(dtype=dtype)]
+    numbers, integers = sample_of([2, 3]), Sample((5,), "int64")
+    assert numbers == Sample((2, 3)) and sample_of(integers) is integers and sample_of(None) is None
+    for n in (0, 4):
+        x, k = numbers.inputs(n, layers), integers.inputs(n, layers)
+        assert (x.shape, x.dtype, k.shape, k.dtype) == ((n, 2, 3), dtype, (n, 5), np.int64)
+        assert ((x.data >= 0) & (x.data < 1)).all() and not k.data.any()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ def writes_by_the_scores(generate: Callable[..., np.ndarray], seed: int, tempera
     assert model.rows == [row[: len(prompt) + i][-length:] for i in range(n)]
 
 
-def falls_on(scores: Sequence[float], temperature: float, uniform: np.random.Generator) -> int:
+def falls_on(scores: np.ndarray, temperature: float, uniform: np.random.Generator) -> int:
     """The first symbol up to which the chances add up to more than a uniform number."""
     if temperature == 0:
         return max(range(len(scores)), key=lambda k: (scores[k], -k))

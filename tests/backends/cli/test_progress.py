@@ -13,7 +13,6 @@ from rich.console import Console
 from backends.cli import training
 from backends.cli.parallel import ParallelConfig
 from backends.comm import run_ranks
-from minigrad.metric import ACCURACY
 from minigrad.train import History
 from tests.bugs.mutant import mutant
 
@@ -131,5 +130,5 @@ def test_the_bar_names_no_loss_before_the_first_step():
 
 def test_a_line_of_an_epoch():
     history = History(losses=[3.0, 2.0, 0.1, 0.08], seconds=12.3, samples=14_760)
-    line = training.epoch_line(1, 8, history, [0.5, 0.961], ACCURACY)
+    line = training.epoch_line(1, 8, history, [0.5, 0.961])
     assert line == "epoch 2 of 8: step 4, loss 0.09, 96.1 % right, 12 s, 1,200 samples/s"
