@@ -108,7 +108,7 @@ def test_one_column_of_tokens_may_be_empty():
     [
         (lambda: nn.Attention(8, 3, rng=0), "3 heads do not divide a width of 8; choose one of 1, 2, 4, 8"),
         (lambda: nn.Attention(8, 0, rng=0), "heads must be an integer of at least 1, got 0"),
-        (lambda: nn.Attention(8, 2.0, rng=0), "heads must be an integer of at least 1, got 2.0"),
+        (lambda: nn.Attention(8, 2.0, rng=0), "heads must be an integer of at least 1, got 2.0"),  # pyright: ignore
         (lambda: nn.Attention(8, 2, rng=0)(np.ones((3, 8))), r"takes tokens \(B, S, width\), got \(3, 8\)"),
         (lambda: nn.TokenEmbedding(5, 4, 6, rng=0)([1, 2]), r"takes symbols \(B, S\), got the shape \(2,\)"),
         (lambda: nn.TokenEmbedding(5, 4, 6, rng=0)([[1] * 7]), "has 6 positions, the text 7 symbols; cut it"),

@@ -37,12 +37,12 @@ def without_loops() -> Iterator[None]:
         yield
 
 
-def in_each_form(law: Callable[..., None], *arguments: Any, short: int, long: int, **settings: Any) -> None:
-    """The law holds for the readable form, and for tiles with loops and without, small ones and others."""
+def in_each_form(law: Callable[..., None], sizes: tuple[int, ...], *arguments: Any, **settings: Any) -> None:
+    """The law holds for the readable form, and for tiles with loops and without, of ``sizes`` and others."""
     with readable_forms():
         law(*arguments, **settings)
     law(*arguments, **settings)
-    with tiles(short, long):
+    with tiles(*sizes):
         law(*arguments, **settings)
         with without_loops():
             law(*arguments, **settings)
@@ -123,7 +123,7 @@ def merges(tile: Callable[..., Any], merge: Callable[..., Any], parts: Sequence[
     allowed[0], allowed[1, 1:] = False, False
     results = []
     for part in parts:
-        results.append(tile(q, k[part], v[part], allowed[:, part], np.empty((3, 3)), np.empty(3)))
+        results.append(tile(q, k[part], v[part], allowed[:, part]))
     o, lse = results[0]
     for other in results[1:]:
         o, lse = merge(o, lse, *other)
@@ -138,13 +138,14 @@ def merges(tile: Callable[..., Any], merge: Callable[..., Any], parts: Sequence[
         assert lse[i] == total or abs(lse[i] - total) <= 1e-12, f"lse {i} is {lse[i]}, not {total}"
 
 
-def holds(op: Op, expected: int, x: np.ndarray, **masks: Any) -> None:
-    """Backward of ``op`` of a leaf x holds ``expected`` numbers, besides x and the arrays of masks."""
+def holds(op: Op, expected: int, *inputs: np.ndarray, **masks: Any) -> None:
+    """Backward of ``op`` of leaves holds ``expected`` numbers, besides the leaves and the arrays of masks."""
+    leaves = [Tensor(x, requires_grad=True) for x in inputs]
     with Tape() as tape:
-        op(Tensor(x, requires_grad=True), **masks)
+        op(*leaves, **masks)
     arrays = sum(array.nbytes for array in masks.values() if isinstance(array, np.ndarray))
-    held = (tape.nbytes - arrays) / x.itemsize
-    assert held == expected, f"queries, keys and values {x.shape} hold {held} numbers, not {expected}"
+    held = (tape.nbytes - arrays) / inputs[0].itemsize
+    assert held == expected, f"{inputs[0].shape} tokens hold {held} numbers, not {expected}"
 
 
 def a_block_holds(
