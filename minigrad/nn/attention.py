@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
+from ..integer_settings import integer
 from ..module import Module
 from ..tensor import Tensor
 from .initial_weights import Rng, generator
@@ -40,7 +41,7 @@ class Attention(Module):
     has no bias: a number that is added to all keys changes no softmax, so that the keys' bias would have the
     gradient 0, of which computers have the rounding errors alone. ``core`` may be replaced by another module,
     which makes (B, S, heads, D) of (B, S, heads, 3 D). Keywords are passed on to it. Raises ValueError unless
-    ``heads`` divides ``width``.
+    ``heads`` divides ``width``, and for x without these axes.
     """
 
     def __init__(
@@ -52,7 +53,8 @@ class Attention(Module):
         rng: Rng | int | None = None,
         dtype: Any = np.float32,
     ):
-        if heads < 1 or width % heads:
+        width, heads = integer(width, "width", 1), integer(heads, "heads", 1)
+        if width % heads:
             legal = [n for n in range(1, width + 1) if not width % n]
             raise ValueError(
                 f"{heads} heads do not divide a width of {width}; choose one of {', '.join(map(str, legal))}"
@@ -64,6 +66,10 @@ class Attention(Module):
         self.out = Linear(width, width, rng=rng, dtype=dtype)
 
     def forward(self, x: Any, **masks: Any) -> Tensor:
+        if np.ndim(x) != 3:
+            raise ValueError(
+                f"attention takes tokens (B, S, width), got {np.shape(x)}; x[None] is one sample"
+            )
         qkv, size = self.qkv(x), 3 * self.size
         o = self.core(ops.reshape(qkv, shape=(*qkv.shape[:-1], qkv.shape[-1] // size, size)), **masks)
         return self.out(ops.reshape(o, shape=(*qkv.shape[:-1], qkv.shape[-1] // 3)))

@@ -1,6 +1,7 @@
 """All seeded bugs, by the part of the project that they are in."""
 
 from tests.bugs import (
+    in_attention,
     in_checkpoints,
     in_cluster,
     in_compression,
@@ -29,6 +30,7 @@ PARTS = {
     "engine": in_engine.BUGS,
     "windows and samples": in_windows.BUGS,
     "ops": in_ops.BUGS,
+    "attention": in_attention.BUGS,
     "losses": in_losses.BUGS,
     "messages": in_messages.BUGS,
     "data parallel": in_data_parallel.BUGS,

@@ -40,8 +40,8 @@ def attention_in_tiles(q: np.ndarray, k: np.ndarray, v: np.ndarray, **masks: Any
     o, lse = attend(q, k, v, visibility)
 
     def gradients(g: np.ndarray) -> Sequence[np.ndarray]:
-        into = [np.zeros(x.shape, x.dtype) for x in (q, k, v)]
-        add_gradients(g, q, k, v, lse, products_of_rows(g, o), visibility, into)
+        g, into = np.ascontiguousarray(g, q.dtype), [np.zeros(x.shape, x.dtype) for x in (q, k, v)]
+        write_gradients(g, q, k, v, lse, products_of_rows(g, o), visibility, into)
         return into
 
     _, pullback = once_for_all(gradients)
@@ -58,8 +58,8 @@ def self_attention_in_tiles(qkv: np.ndarray, **masks: Any) -> OpResult:
     o, lse = attend(q, k, v, visibility)
 
     def gradient(g: np.ndarray) -> np.ndarray:
-        d = np.zeros(qkv.shape, qkv.dtype)
-        add_gradients(g, q, k, v, lse, products_of_rows(g, o), visibility, thirds(d))
+        g, d = np.ascontiguousarray(g, q.dtype), np.zeros(qkv.shape, qkv.dtype)
+        write_gradients(g, q, k, v, lse, products_of_rows(g, o), visibility, thirds(d))
         return d
 
     return o, (gradient,)
@@ -78,56 +78,43 @@ def attend(
 
     They are what ``merge`` takes, with the axes of the value swapped: where there are more keys, elsewhere.
     """
-    o, lse = (
-        np.zeros((*q.shape[:3], v.shape[-1]), q.dtype),
-        np.full((len(q), *q.shape[2:0:-1]), -np.inf, q.dtype),
-    )
+    o = np.zeros((*q.shape[:3], v.shape[-1]), q.dtype)
+    lse = np.full((len(q), q.shape[2], q.shape[1]), -np.inf, q.dtype)
     queries, keys, values, results = (x.swapaxes(1, 2) for x in (q, k, v, o))
-    scale = scale_of(q)
-    side = short_side(k.shape[1])
+    scale, side = scale_of(q), short_side(k.shape[1])
     for part in parts(lse.shape, side * min(LONG, k.shape[1])):
         for rows in cuts(0, q.shape[1], side):
             scaled, first = queries[*part, rows] * scale, True
+            whole, whole_lse = results[*part, rows], lse[*part, rows]
             for columns in cuts(0, visibility.last_key(rows, k.shape[1]), LONG):
                 allowed = visibility.tile(part, rows, columns)
                 if allowed is None:
                     continue
-                kk, vv = keys[*part, columns], values[*part, columns]
-                out, out_lse = results[*part, rows], lse[*part, rows]
-                if first:
-                    tile(scaled, kk, vv, allowed, out, out_lse)
-                else:
-                    new = tile(
-                        scaled, kk, vv, allowed, np.empty(out.shape, out.dtype), np.empty_like(out_lse)
-                    )
-                    out[...], out_lse[...] = merge(out, out_lse, *new)
+                new = tile(scaled, keys[*part, columns], values[*part, columns], allowed)
+                whole[...], whole_lse[...] = new if first else merge(whole, whole_lse, *new)
                 first = False
     return o, lse
 
 
 def tile(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, allowed: np.ndarray | bool, o: np.ndarray, lse: np.ndarray
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, allowed: np.ndarray | bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Write softmax(q k.T) v into o (..., n, E) and the logarithm of the softmax's divisor into lse (..., n).
+    """softmax(q k.T) v (..., n, E), and the logarithm of the softmax's divisor (..., n).
 
     q (..., n, D) is scaled, k (..., m, D) and v (..., m, E) are some keys. ``allowed`` broadcasts to
     (..., n, m); True stands for all. A query that sees none of them has the value 0 and the lse -inf.
     """
     s = scores(q, k, allowed)
     if loops.available():
-        sums = np.empty(s.shape[:-1], s.dtype)
-        write_softmax(rows_of(s), rows_of(s).view(f"i{s.itemsize}"), sums.reshape(-1))
-        lse[...] = sums
-    else:
-        top = s.max(axis=-1)
-        shift = np.where(top == -np.inf, 0, top)
-        np.exp(np.subtract(s, shift[..., None], out=s), out=s)
-        total = s.sum(axis=-1)
-        s /= np.where(total == 0, 1, total)[..., None]
-        with np.errstate(divide="ignore"):  # the logarithm of 0 is -inf
-            lse[...] = np.log(total) + shift
-    np.matmul(s, v, out=o)
-    return o, lse
+        lse = np.empty(s.shape[:-1], s.dtype)
+        write_softmax(rows_of(s), rows_of(s).view(f"i{s.itemsize}"), lse.reshape(-1))
+        return s @ v, lse
+    shift = finite(s.max(axis=-1))
+    np.exp(s - shift[..., None], out=s)
+    total = s.sum(axis=-1)
+    with np.errstate(divide="ignore"):  # the logarithm of 0 is -inf
+        lse = np.log(total) + shift
+    return s @ v / np.where(total == 0, 1, total)[..., None], lse
 
 
 def merge(
@@ -140,7 +127,7 @@ def merge(
     return o * weight[..., None] + other * other_weight[..., None], both
 
 
-def add_gradients(
+def write_gradients(
     g: np.ndarray,
     q: np.ndarray,
     k: np.ndarray,
@@ -150,9 +137,10 @@ def add_gradients(
     visibility: Visibility,
     into: Sequence[np.ndarray],
 ) -> None:
-    """Add the gradients of q, k and v by these keys to the three arrays ``into``, shaped like them.
+    """Write the gradients of q, k and v into three arrays of zeros, shaped like them.
 
-    ``lse`` and ``delta``, the ``products_of_rows`` of g and the value, are those of all keys.
+    g is the gradient of the value of all keys, of which these may be some; ``lse`` is that of all keys, and
+    ``delta`` has the ``products_of_rows`` of g and this value.
     """
     gs, queries, keys, values, dq, dk, dv = (x.swapaxes(1, 2) for x in (g, q, k, v, *into))
     scale, lse, side = scale_of(q), finite(lse), short_side(q.shape[1])
@@ -186,9 +174,8 @@ def tile_weights(
     if loops.available():
         write_scores_gradient(rows_of(p), rows_of(d), lse.ravel(), delta.ravel())
     else:
-        np.exp(np.subtract(p, lse[..., None], out=p), out=p)
-        d -= delta[..., None]
-        d *= p
+        np.exp(p - lse[..., None], out=p)
+        d = p * (d - delta[..., None])
     return p, d
 
 
@@ -224,7 +211,7 @@ def scale_of(q: np.ndarray) -> np.floating[Any]:
 
 
 def finite(lse: np.ndarray) -> np.ndarray:
-    """``lse``, and 0 for queries that see nobody, for which it is -inf: their scores are -inf, too."""
+    """``lse``, and 0 where it is -inf, as the scores are: -inf - -inf would be NaN."""
     return np.where(lse == -np.inf, 0, lse)
 
 

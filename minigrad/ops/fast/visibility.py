@@ -5,16 +5,16 @@ Lecture section: back-propagation. Lesson: 17_sequences.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..attention import check_shapes, checked_documents, checked_mask
 
 
-@dataclass(frozen=True)
-class Visibility:
+class Visibility(NamedTuple):
     """A key is seen by queries that are not before it, of its document, and where the mask is True.
 
     Each of the three may be None. ``positions`` are those of queries (S,) and of keys (T,), both rising;
@@ -22,7 +22,7 @@ class Visibility:
     has booleans, and may have axes of 1.
     """
 
-    positions: tuple[np.ndarray, np.ndarray] | None = None
+    positions: tuple[Sequence[int], Sequence[int]] | None = None
     documents: tuple[np.ndarray, np.ndarray] | None = None
     mask: np.ndarray | None = None
 
@@ -43,19 +43,19 @@ class Visibility:
             documents = (checked_documents(np.asarray(documents), samples, rows, columns),) * 2
         if mask is not None:
             mask = checked_mask(np.asarray(mask), (samples, heads, rows, columns))
-        return Visibility((np.arange(rows), np.arange(columns)) if causal else None, documents, mask)
+        return Visibility((range(rows), range(columns)) if causal else None, documents, mask)
 
     def last_key(self, rows: slice, keys: int) -> int:
         """Where keys end, of ``keys``, that one of these queries may see."""
         if self.positions is None:
             return keys
-        return int(np.searchsorted(self.positions[1], self.positions[0][rows.stop - 1], "right"))
+        return bisect_right(self.positions[1], self.positions[0][rows.stop - 1])
 
     def first_query(self, columns: slice) -> int:
         """Where queries begin that may see one of these keys."""
         if self.positions is None:
             return 0
-        return int(np.searchsorted(self.positions[0], self.positions[1][columns.start], "left"))
+        return bisect_left(self.positions[0], self.positions[1][columns.start])
 
     def tile(self, part: tuple[slice, slice], rows: slice, columns: slice) -> np.ndarray | bool | None:
         """Which queries see which keys: (samples, heads, n, m) or axes of 1; True if all do, None if none."""
@@ -63,7 +63,7 @@ class Visibility:
         if self.positions is not None:
             queries, keys = self.positions[0][rows], self.positions[1][columns]
             if keys[-1] > queries[0]:
-                allowed = keys <= queries[:, None]
+                allowed = np.asarray(keys) <= np.asarray(queries)[:, None]
         if self.documents is not None:
             queries, keys = self.documents[0][part[0], rows], self.documents[1][part[0], columns]
             first, last = queries.min(axis=1), queries.max(axis=1)
