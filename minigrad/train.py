@@ -149,7 +149,8 @@ def remedy(loss_fn: Loss, targets: Any) -> str:
 def accuracy(model: Module, data: Batch, *, batch_size: int = 500) -> float:
     """The share of samples whose largest output is at their label's place; labels are integers or one-hot.
 
-    The model is evaluated in eval mode, and is then in the mode that it was in.
+    The model is evaluated in eval mode, and is then in the mode that it was in. Raises ValueError unless its
+    outputs are (N, classes), as where each sample has many labels.
     """
     at_least_one("batch_size", batch_size)
     hits = 0
@@ -157,7 +158,10 @@ def accuracy(model: Module, data: Batch, *, batch_size: int = 500) -> float:
         for start in range(0, len(data), batch_size):
             part = data[start : start + batch_size]
             labels = part.y if part.y.ndim == 1 else part.y.argmax(axis=1)
-            hits += int((model(Tensor(part.x)).data.argmax(axis=1) == labels).sum())
+            scores = model(Tensor(part.x)).data
+            if scores.ndim != 2:
+                raise ValueError(f"accuracy takes scores (N, classes), got {scores.shape}; see mean_loss")
+            hits += int((scores.argmax(axis=1) == labels).sum())
     return hits / max(len(data), 1)
 
 

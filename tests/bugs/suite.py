@@ -23,6 +23,7 @@ from tests.bugs import (
     in_servers,
     in_stopping,
     in_storms,
+    in_text,
     in_windows,
 )
 
@@ -48,6 +49,7 @@ PARTS = {
     "storms": in_storms.BUGS,
     "stopping": in_stopping.BUGS,
     "logs": in_logs.BUGS,
+    "text": in_text.BUGS,
     "cluster": in_cluster.BUGS,
     "checkpoints in memory": in_memory_checkpoints.BUGS,
 }

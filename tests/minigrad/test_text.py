@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from minigrad import nn
 from minigrad import text as module
 from minigrad.generate import generate
-from minigrad.metric import ACCURACY, NATS
+from minigrad.metric import NATS
 from minigrad.sample import Sample, sample_of
 from minigrad.text import COURSE, COURSE_BYTES, COURSE_SHA256, course, numbers_of, rows, text
+from minigrad.train import accuracy
 from tests.minigrad import text_laws
 
 CONTENTS = st.text(st.sampled_from("ab\n é€"), min_size=11).map(lambda s: s.encode())
@@ -41,10 +41,8 @@ def test_a_loss_in_nats_is_a_mean_over_symbols(seed):
     text_laws.a_metric_is_a_mean_over_symbols(NATS, seed)
 
 
-def test_an_accuracy_is_none():
-    with pytest.raises((AssertionError, ValueError)):
-        for seed in range(9):
-            text_laws.a_metric_is_a_mean_over_symbols(ACCURACY, seed)
+def test_an_accuracy_is_refused():
+    text_laws.accuracy_is_of_one_label_a_sample(accuracy)
 
 
 @given(st.integers(0, 2**32), st.sampled_from([0.0, 0.1, 1.0, 3.0]))
@@ -64,15 +62,7 @@ def test_nothing_is_written_without_a_beginning_or_by_a_negative_temperature(pro
 
 @given(st.binary(min_size=1), st.binary(max_size=3))
 def test_a_symbol_that_a_model_does_not_know_is_refused_with_its_place(content, more):
-    symbols = bytes(sorted(set(content)))
-    np.testing.assert_array_equal(
-        [symbols[number] for number in numbers_of(content, symbols, "it")], list(content)
-    )
-    other = next((byte for byte in more if byte not in symbols), None)
-    if other is not None:
-        place = len(content) + more.index(other)
-        with pytest.raises(ValueError, match=f"it has .* at place {place}, which is none of the model's"):
-            numbers_of(content + more, symbols, "it")
+    text_laws.symbols_have_numbers_or_are_refused(numbers_of, content, more)
 
 
 @pytest.mark.parametrize(
@@ -104,13 +94,9 @@ def test_the_prose_of_the_course_is_frozen():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_inputs_have_the_dtype_of_a_net_or_are_integers(dtype):
-    layers = [nn.Flatten(), nn.Linear(4, 3, rng=0).to(dtype=dtype)]
+    text_laws.inputs_have_the_dtype_of_a_net_or_are_integers(Sample, dtype)
     numbers, integers = sample_of([2, 3]), Sample((5,), "int64")
     assert numbers == Sample((2, 3)) and sample_of(integers) is integers and sample_of(None) is None
-    for n in (0, 4):
-        x, k = numbers.inputs(n, layers), integers.inputs(n, layers)
-        assert (x.shape, x.dtype, k.shape, k.dtype) == ((n, 2, 3), dtype, (n, 5), np.int64)
-        assert ((x.data >= 0) & (x.data < 1)).all() and not k.data.any()
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from minigrad.models import NETS, find_net, logistic_cost
 from minigrad.serial import Serial
 from minigrad.strategy import Strategy
 from minigrad.train import accuracy, fit
+from tests.minigrad.text_laws import a_net_takes_its_own_data
 
 RNG = np.random.default_rng(0)
 DATA = Batch(RNG.normal(size=(23, 4)), RNG.integers(0, 3, 23))
@@ -179,11 +180,8 @@ def test_every_net_has_the_parameters_it_says_and_takes_its_data(name):
     assert count == COUNTS[name]
     described = (net.build.__doc__ or "").split()
     assert f"{count:,}" in described or name == "sigmoid"
-    data = net.prepare(net.data().train[:2], np.float32)
-    assert (data.x.shape[1:], data.x.dtype) == (net.sample.shape, net.sample.integers or np.float32)
-    assert net.data().name in net.datasets
-    loss = net.loss(model(Tensor(data.x)), data.y)
-    assert loss.shape == () and loss.dtype == np.float32 and loss.item() > 0
+    for dtype in (np.float32, np.float64):
+        a_net_takes_its_own_data(net, dtype)
 
 
 def test_an_unknown_net_names_the_choices():

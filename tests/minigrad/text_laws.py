@@ -1,5 +1,5 @@
-"""Laws of minigrad/text.py, metric.py and generate.py: a text is cut into rows of which each symbol counts
-once, its loss is the mean over symbols, and what a model writes has the probabilities that it gives.
+"""Laws of minigrad/text.py, metric.py, generate.py, sample.py and models.py: a text is cut into rows of which
+each symbol counts once, its loss is the mean over symbols, and what a model writes has its probabilities.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from minigrad import nn
 from minigrad.data import Batch
 from minigrad.metric import Metric
+from minigrad.models import Net
 from minigrad.module import Module
+from minigrad.sample import Sample
 from minigrad.tensor import Parameter, Tensor
 from minigrad.text import Text
 
@@ -116,3 +119,53 @@ def falls_on(scores: np.ndarray, temperature: float, uniform: np.random.Generato
         if u < total:
             return k
     return len(scores) - 1
+
+
+def symbols_have_numbers_or_are_refused(
+    numbers_of: Callable[[bytes, bytes, str], np.ndarray], content: bytes, more: bytes
+) -> None:
+    """Each byte has its place among the symbols; the first one that is none is refused with its own place."""
+    symbols = bytes(sorted(set(content)))
+    numbers = numbers_of(content, symbols, "it")
+    assert bytes(symbols[number] for number in numbers) == content
+    other = next((i for i, byte in enumerate(more) if byte not in symbols), None)
+    if other is not None:
+        try:
+            numbers_of(content + more + content, symbols, "it")
+        except ValueError as error:
+            words = f"it has {more[other : other + 1]!r} at place {len(content) + other}, which is none of"
+            assert str(error).startswith(words), f"{error}, not: {words}"
+        else:
+            raise AssertionError(f"{more!r} was not refused")
+
+
+def accuracy_is_of_one_label_a_sample(accuracy: Callable[[Module, Batch], float]) -> None:
+    """Scores of each symbol of a row are refused, for any length: their classes are not along axis 1."""
+    for symbols, length in ((3, 3), (3, 5), (1, 4)):
+        x = np.zeros((2, length), np.int64)
+        try:
+            accuracy(TableOfPairs(np.eye(symbols)), Batch(x, x))
+        except ValueError as error:
+            assert "accuracy takes scores (N, classes)" in str(error), error
+        else:
+            raise AssertionError(f"scores {(2, length, symbols)} were not refused")
+
+
+def inputs_have_the_dtype_of_a_net_or_are_integers(make: type[Sample], dtype: Any) -> None:
+    """Any number of them, also none, is on the way to a layer of this dtype."""
+    layers = [nn.Flatten(), nn.Linear(4, 3, rng=0).to(dtype=dtype)]
+    for n in (0, 4):
+        x, k = make((2, 3)).inputs(n, layers), make((5,), "int64").inputs(n, layers)
+        expected = ((n, 2, 3), np.dtype(dtype), (n, 5), np.dtype(np.int64))
+        assert (x.shape, x.dtype, k.shape, k.dtype) == expected
+        assert ((x.data >= 0) & (x.data < 1)).all() and not k.data.any()
+
+
+def a_net_takes_its_own_data(net: Net, dtype: Any) -> None:
+    """Two samples, prepared in this dtype, are like the net's sample, and have a loss in it."""
+    data = net.prepare(net.data().train[:2], dtype)
+    kind = np.dtype(net.sample.integers or dtype)
+    assert (data.x.shape[1:], data.x.dtype) == (net.sample.shape, kind), data
+    assert net.data().name in net.datasets
+    loss = net.loss(net.build(np.random.default_rng(0)).to(dtype=dtype)(Tensor(data.x)), data.y)
+    assert loss.shape == () and loss.dtype == dtype and loss.item() > 0
