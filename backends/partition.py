@@ -21,6 +21,7 @@ from minigrad.device import Array, array_module
 from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential
 from minigrad.recompute import Replay
+from minigrad.sample import Sample
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 from minigrad.work import Loss
@@ -95,15 +96,13 @@ def bounds_by_bytes(model: Sequential, stages: int, starts: Sequence[int] | None
 
 
 def bounds_by_time(
-    comm: Communicator, model: Sequential, stages: int, shape: tuple[int, ...]
+    comm: Communicator, model: Sequential, stages: int, sample: Sample, n: int
 ) -> tuple[int, ...]:
-    """Bounds, of ``stage_starts``, for the fastest slowest stage, as rank 0 measures with this shape."""
+    """Bounds, of ``stage_starts``, for the fastest slowest stage, as rank 0 measures with ``n`` samples."""
     costs = np.zeros(len(model.layers))
     if comm.rank == 0:
-        parameter = next(iter(model.parameters()))
-        xp = array_module(parameter.data)
-        x = xp.asarray(np.random.default_rng(0).random(shape), dtype=parameter.dtype)
-        costs[:] = costs_by_time(model, Batch(x, xp.zeros(len(x), dtype=int)))
+        x = sample.inputs(n, [model]).data
+        costs[:] = costs_by_time(model, Batch(x, array_module(x).zeros(n, dtype=int)))
     return bounds_of_blocks(broadcast(comm, costs).tolist(), stages, stage_starts(model, stages))
 
 

@@ -1,4 +1,4 @@
-"""Times minigrad against PyTorch eager: six workloads, one run, one BLAS thread, ratios round by round.
+"""Times minigrad against PyTorch eager: seven workloads, one run, one BLAS thread, ratios round by round.
 
 Time is the process's own on the CPU, so that what else the machine does counts less; on a GPU the clock's.
 

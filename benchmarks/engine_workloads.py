@@ -1,4 +1,4 @@
-"""The six workloads that ``engine.py`` times; each gives its peers: functions that run one step.
+"""The seven workloads that ``engine.py`` times; each gives its peers: functions that run one step.
 
 Networks are written once as (name, *sizes) and built in minigrad and in PyTorch from the same weights.
 """
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from engine_figures import GRAPHS
+from engine_transformer import Transformer
 
 from minigrad import Tape, Tensor, nn, ops, optim
 from minigrad.capture import Captured
@@ -286,4 +287,5 @@ WORKLOADS = {
     ),
     "W5": Chain(),
     "W6": Convolution(),
+    "W7": Transformer(),
 }

@@ -29,7 +29,8 @@ from typing import Annotated
 import typer
 
 from backends.launch.launch import THREAD_VARIABLES
-from minigrad.models import NETS
+from minigrad.metric import ACCURACY
+from minigrad.models import NETS as ALL
 
 STRATEGIES = (
     "server",
@@ -41,6 +42,7 @@ STRATEGIES = (
     "pipedream",
     "backup-workers",
 )
+NETS = tuple(name for name, net in ALL.items() if net.metric is ACCURACY)
 TRANSPORTS = ("threads", "mpi")
 FAILED = 0.0  # the accuracy of a training that ended with an error
 
@@ -62,7 +64,7 @@ def main(
     print("|---|---|---|---|---|---|---|---|---|---|---|", flush=True)
     with burning(loaded):
         for one in some(strategy, STRATEGIES):
-            for name in some(net, tuple(NETS)):
+            for name in some(net, NETS):
                 for served in map(int, servers.split(",")) if one == "server" else (0,):
                     for number in map(int, workers.split(",")):
                         for by in some(transport, TRANSPORTS):

@@ -192,6 +192,21 @@ def linear(n: int, c: int, f: int) -> Row:
     return Row(f"linear {n}x{c}->{f}", ops.linear, F.linear, [(n, c), (f, c), (f,)])
 
 
+def attention(samples: int, tokens: int, heads: int, size: int) -> Row:
+    """Causal self-attention; PyTorch's is the fused one, which takes less time than its ops one by one."""
+
+    def fused(qkv: Any) -> Any:
+        q, k, v = (part.transpose(1, 2) for part in qkv.chunk(3, -1))
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+
+    return Row(
+        f"attention of {samples}x{tokens}, {heads} heads of {size}",
+        lambda qkv: ops.self_attention(qkv, causal=True),
+        fused,
+        [(samples, tokens, heads, 3 * size)],
+    )
+
+
 def embedding(rows: int, width: int, *shape: int) -> Row:
     places = indices(rows, *shape)
     return Row(
@@ -385,6 +400,8 @@ ROWS = [
     of("einsum of heads", *einsum("bqhd,bkhd->bhqk"), (8, 128, 8, 32), (8, 128, 8, 32)),
     of("matmul", ops.matmul, torch.matmul, (256, 256), (256, 256)),
     of("matmul of stacks", ops.matmul, torch.matmul, (64, 128, 64), (64, 64, 128)),
+    attention(16, 128, 4, 64),
+    attention(2, 1024, 4, 64),
     # Rows by index, and other shapes
     embedding(10000, 256, 64, 64),
     embedding(1000, 64, 4096),

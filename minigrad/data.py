@@ -73,11 +73,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Dataset:
-    """The samples to learn from and those to test on."""
+    """The samples to learn from, those to test on, and the test results of simple rules, to compare with."""
 
     name: str
     train: Batch
     test: Batch
+    references: dict[str, float] = field(default_factory=dict)
 
 
 def shares(n: int, parts: int) -> list[slice]:

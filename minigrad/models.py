@@ -1,16 +1,20 @@
-"""The networks of the lessons, for 28 x 28 digits in ten classes, each with its loss."""
+"""The networks of the lessons, for 28 x 28 digits in ten classes or for text, each with its loss."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import ops
-from .data import Batch
+from .cross_entropy_loss import CrossEntropyLoss
+from .data import Batch, Dataset
 from .lookup import lookup
+from .metric import ACCURACY, NATS, Metric
+from .mnist import load
 from .nn import (
     Conv2d,
     Flatten,
@@ -25,27 +29,50 @@ from .nn import (
     TransformerBlock,
     Unembedding,
 )  # fmt: skip
+from .sample import Sample
 from .tensor import Tensor
+from .text import PADDING, text
 from .work import Loss
 
 Rng = np.random.Generator
-SAMPLE = (1, 28, 28)  # a digit: channels, rows, columns
+DIGIT = Sample((1, 28, 28))  # channels, rows, columns
 
 
 class Net(NamedTuple):
-    """A network by name: how to build it, what it is trained on, and settings that suit it."""
+    """A network by name: how to build it, what it is trained on, and settings that suit it.
 
-    build: Callable[[Rng], Module]
+    ``sample`` is what an input is like, and ``datasets`` are the names of those that have such inputs.
+    ``lr`` and ``momentum`` are those for ``optimizer``, and ``defaults`` other options of ``minigrad train``
+    by name. ``sizes`` are keywords of ``build`` that a user may choose.
+    """
+
+    build: Callable[..., Module]
     loss: Loss
     lr: float
     momentum: float
     targets: Callable[[np.ndarray], np.ndarray] = np.asarray
+    sample: Sample = DIGIT
+    metric: Metric = ACCURACY
+    datasets: tuple[str, ...] = ("mnist5k", "mnist")
+    optimizer: str = "sgd"
+    defaults: Mapping[str, Any] = {}
+    sizes: Mapping[str, int] = {}
 
     def prepare(self, data: Batch, dtype: Any) -> Batch:
-        """``data`` with samples in ``dtype`` and targets as the loss takes them."""
+        """``data`` with samples in ``dtype``, if they are no integers, and targets as the loss takes them."""
         targets = self.targets(data.y)
-        x = data.x.astype(dtype, copy=False)
+        x = data.x.astype(dtype, copy=False) if self.sample.integers is None else data.x
         return Batch(x, targets.astype(dtype) if targets.dtype.kind == "f" else targets)
+
+    def data(self) -> Dataset:
+        """The net's own data set in the package."""
+        return text(self.sizes["length"]) if self.sizes else load(self.datasets[0])
+
+    def resized(self, **sizes: int) -> Net:
+        """The net with other ``sizes``, of which ``length`` is that of a sample."""
+        sizes = {**self.sizes, **sizes}
+        sample = Sample((sizes["length"],), "int64")
+        return self._replace(build=partial(self.build, **sizes), sample=sample, sizes=sizes)
 
 
 # The networks pool before the ReLU: max(x, 0) keeps the order of numbers, so values and gradients are those
@@ -110,7 +137,10 @@ def vgg(rng: Rng) -> Module:
 def transformer(
     rng: Rng, *, symbols: int = 92, length: int = 64, width: int = 128, heads: int = 4, blocks: int = 2
 ) -> Module:
-    """The scores of the next symbol after each of a row of at most ``length`` (Radford et al. 2019)."""
+    """The scores of the next symbol after each of a row of at most ``length`` (Radford et al. 2019).
+
+    A table of symbols and places, blocks, a norm, and the table again: 416,000 parameters.
+    """
     embedding = TokenEmbedding(symbols, width, length, rng=rng)
     layers = (TransformerBlock(width, heads, rng=rng) for _ in range(blocks))
     return Sequential(embedding, *layers, LayerNorm(width), Unembedding(embedding))
@@ -139,6 +169,18 @@ NETS = {
     "lenet": Net(lenet, ops.cross_entropy, lr=0.05, momentum=0.9),
     "vgg": Net(vgg, ops.cross_entropy, lr=0.02, momentum=0.9),
     "sigmoid": Net(sigmoid, logistic_cost, lr=2.0, momentum=0.0, targets=one_hot),
+    "transformer": Net(
+        transformer,
+        CrossEntropyLoss(ignore_index=PADDING, class_axis=-1),
+        lr=2e-3,
+        momentum=0.0,
+        sample=Sample((64,), "int64"),
+        metric=NATS,
+        datasets=("text",),
+        optimizer="adamw",
+        defaults={"dataset": "text", "epochs": 4, "batch": "32", "warm_up": 20, "clip": 1.0},
+        sizes={"symbols": 92, "length": 64, "width": 128, "heads": 4, "blocks": 2},
+    ),
 }
 
 

@@ -149,7 +149,8 @@ def remedy(loss_fn: Loss, targets: Any) -> str:
 def accuracy(model: Module, data: Batch, *, batch_size: int = 500) -> float:
     """The share of samples whose largest output is at their label's place; labels are integers or one-hot.
 
-    The model is evaluated in eval mode, and is then in the mode that it was in.
+    The model is evaluated in eval mode, and is then in the mode that it was in. Raises ValueError unless its
+    outputs are (N, classes), as where each sample has many labels.
     """
     at_least_one("batch_size", batch_size)
     hits = 0
@@ -157,8 +158,24 @@ def accuracy(model: Module, data: Batch, *, batch_size: int = 500) -> float:
         for start in range(0, len(data), batch_size):
             part = data[start : start + batch_size]
             labels = part.y if part.y.ndim == 1 else part.y.argmax(axis=1)
-            hits += int((model(Tensor(part.x)).data.argmax(axis=1) == labels).sum())
+            scores = model(Tensor(part.x)).data
+            if scores.ndim != 2:
+                raise ValueError(f"accuracy takes scores (N, classes), got {scores.shape}; see mean_loss")
+            hits += int((scores.argmax(axis=1) == labels).sum())
     return hits / max(len(data), 1)
+
+
+@settings_by_name
+def mean_loss(model: Module, loss_fn: WeightedMean, data: Batch, *, batch_size: int = 100) -> float:
+    """The loss of all ``data`` in eval mode, which are computed in parts; 0 where no target counts."""
+    at_least_one("batch_size", batch_size)
+    total = divisor = 0.0
+    with evaluation_mode(model):
+        for start in range(0, len(data), batch_size):
+            part = data[start : start + batch_size]
+            total += loss_fn.total(model(Tensor(part.x)), part.y).item()
+            divisor += float(loss_fn.divisor(part.y))
+    return total / (divisor or 1.0)
 
 
 def check_strategy(backend: Any) -> None:

@@ -56,16 +56,13 @@ import numpy as np
 from cupy._counts import counted
 from minigrad import optim
 from minigrad.serial import Serial
-from minigrad.data import Batch
 from tests.launches import ALL
 
 counts = {}
 for name in sys.argv[1:] or ALL:
     net = ALL[name]
-    rng = np.random.default_rng(0)
-    model, backend = net.build(rng).to(device="cupy"), Serial()
-    digits = Batch(rng.normal(size=(64, 1, 28, 28)), rng.integers(0, 10, 64))
-    batch = net.prepare(digits, np.float32).to(device="cupy")
+    model, backend = net.build(np.random.default_rng(0)).to(device="cupy"), Serial()
+    batch = net.prepare(net.data().train[:64], np.float32).to(device="cupy")
     optimizer = optim.SGD(model.parameters(), net.lr, momentum=net.momentum)
     for _ in range(3):  # the first ones allocate
         with counted() as (events, _):

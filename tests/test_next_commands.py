@@ -20,10 +20,13 @@ from backends.entry import main
 from backends.process import launcher
 
 TRAIN = "train --net sigmoid --batch 1000 --epochs 1 --transport threads --checkpoint kept --every 5"
+TRAIN_ON_TEXT = "train --net transformer --length 4 --width 4 --heads 1 --warm-up 1 --transport threads"
 COMMANDS = {
     f"{TRAIN} --trace run.json": r"minigrad trace run\.json",
     "prove --net mlp --data 2 --transport threads": "minigrad lesson 06",
     "test {model}": "minigrad prove --net sigmoid --data 2",
+    f"{TRAIN_ON_TEXT} --text own.txt": "minigrad lesson 01",
+    "generate {writer} --symbols 1": "minigrad lesson 17",
     "trace run.json": "minigrad lesson 06",
     "checkpoint show kept": "minigrad checkpoint verify kept",
     "checkpoint verify kept": "minigrad lesson 16",
@@ -57,6 +60,7 @@ def printed(tmp_path_factory):
     """What each of the commands prints on a terminal; of those that take long, what comes at their end."""
     folder = tmp_path_factory.mktemp("work")
     (folder / "own.py").write_text("", encoding="utf-8")
+    (folder / "own.txt").write_text("The text of which it learns. " * 9, encoding="utf-8")
     (folder / "files").mkdir()
     (folder / "files" / "x.py").write_text("import os\n", encoding="utf-8")
     texts = {}
@@ -73,7 +77,9 @@ def printed(tmp_path_factory):
         patched.setattr("backends.cli.doctor.examine", lambda: [])
         patched.setattr("minigrad_course.grading.own_assignment.trials", lambda work: [])
         for line in COMMANDS:
-            words = line.format(model=next(folder.glob("runs/*/model.safetensors"), "")).split()
+            models = ("sigmoid", "transformer")
+            first, second = (next(folder.glob(f"runs/*-{net}/model.safetensors"), "") for net in models)
+            words = line.format(model=first, writer=second).split()
             patched.setattr(sys, "argv", ["minigrad", *words])
             with redirect_stdout(StringIO()) as text, pytest.raises(SystemExit) as end:
                 sys.exit(main())

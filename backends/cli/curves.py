@@ -1,4 +1,4 @@
-"""The picture of a training: its loss at every step and its accuracy after every epoch."""
+"""The picture of a training: its loss at every step, and its test results after every epoch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from minigrad.figures import BLUE, ORANGE, STYLE, curve, line, save
+from minigrad.figures import BLUE, GREEN, ORANGE, RED, STYLE, curve, line, save
+from minigrad.metric import ACCURACY
+from minigrad.models import find_net
 
 from ..words import counted
 
@@ -65,12 +67,16 @@ def check_drawing() -> None:
 
 
 def draw_curves(metrics: dict[str, Any], file: Path) -> None:
-    """The loss of every step and the test accuracy of every epoch, as a PNG."""
+    """The loss of every step and the test accuracy of every epoch, as a PNG.
+
+    The test loss of a text is drawn beside the losses of the steps, with the losses of simple rules.
+    """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    losses, accuracies = metrics["losses"], metrics["test_accuracies"]
+    losses, metric = metrics["losses"], find_net(metrics["config"]["net"]).metric
+    results = metrics[f"test_{metric.plural}"]
     steps = np.arange(1, len(losses) + 1)
     with rc_context(STYLE):
         figure = Figure(figsize=(10, 4), layout="constrained")
@@ -85,9 +91,16 @@ def draw_curves(metrics: dict[str, Any], file: Path) -> None:
         else:
             left.plot(steps, losses, **line(BLUE))
         left.set(xlabel="step", ylabel="training loss", ylim=0)
-        right.plot(np.arange(1, len(accuracies) + 1), accuracies, **curve(ORANGE))
-        right.set(xlabel="epoch", ylabel="test accuracy", ylim=(min([0.8, *accuracies]) - 0.02, 1.0))
-        right.set_xlim(0.5, max(len(accuracies), 1) + 0.5)
+        right.plot(np.arange(1, len(results) + 1), results, **curve(ORANGE))
+        right.set(xlabel="epoch", ylabel=f"test {metric.name}")
+        right.set_xlim(0.5, max(len(results), 1) + 0.5)
         right.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        right.yaxis.set_major_formatter(PercentFormatter(1))
+        if metric is ACCURACY:
+            right.set_ylim(min([0.8, *results]) - 0.02, 1.0)
+            right.yaxis.set_major_formatter(PercentFormatter(1))
+        references = metrics.get("references", {})
+        for (name, value), color in zip(references.items(), (GREEN, RED), strict=False):
+            for axes in (left, right):
+                axes.axhline(value, label=f"{name}: {value:.3f}", **line(color))
+                axes.legend()
         save(figure, file)

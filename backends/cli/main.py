@@ -20,6 +20,7 @@ OWN = {
     "train": "train:train",
     "prove": "proof:prove",
     "test": "saved_model:test",
+    "generate": "generate_command:write",
     "trace": "trace_view:trace",
     "run": "run:app",
     "slurm": "slurm_command:app",

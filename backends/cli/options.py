@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 
 from minigrad import lr_schedules
 from minigrad.device import check_device
 from minigrad.lookup import check_choice
-from minigrad.models import NETS, find_net
+from minigrad.models import NETS
 
 from ..launch.launch import check_room, choose_transport, world_size
 from ..model_parallel.model_parallel import check_plan_for
@@ -26,6 +27,7 @@ from ..partition import check_bounds
 from ..pipeline import check_timetable, find_schedule
 from ..pipeline.schedule_file import read_schedule, schedule_of
 from ..registry import class_of, find_strategy, load_strategy, read_options, strategy_names
+from .net_settings import SIZES, NetSettings
 from .parallel import ParallelConfig, pipe_strategies, pipeline_names
 from .strategy_flags import option, options_by_axis
 
@@ -64,6 +66,19 @@ ranks_option = partial(option, rich_help_panel="Ranks")
 pipeline_option = partial(option, rich_help_panel="Pipelines, for --pipe of 2 or more")
 
 
+def set_defaults(context: typer.Context, net: str) -> str:
+    """Give the options of a training, which a proof does not have, the defaults that suit the net."""
+    defaults = {"optimizer": NETS[net].optimizer, **NETS[net].defaults} if net in NETS else {}
+    if {option.name for option in context.command.params} >= defaults.keys():
+        context.default_map = defaults
+    return net
+
+
+def size(help: str, most: int) -> Any:
+    """A size of a net for text; None stands for the net's own."""
+    return option(None, help, metavar="N", min=1, max=most, rich_help_panel="Nets for text")
+
+
 def seed_option() -> Any:
     return option(0, "random seed for weights and sample order", min=0)
 
@@ -85,7 +100,14 @@ def device_option() -> Any:
 class ParallelOptions:
     """The net, and how the ranks share it."""
 
-    net: str = option("lenet", f"the network, one of {', '.join(NETS)}")
+    net: str = option("lenet", f"the network, one of {', '.join(NETS)}", is_eager=True, callback=set_defaults)
+    text: Path | None = option(
+        None, "the text (default: the course's own)", metavar="FILE", rich_help_panel="Nets for text"
+    )
+    length: int | None = size("symbols in a row (default: 64)", 65_536)
+    width: int | None = size("numbers that stand for a symbol (default: 128)", 65_536)
+    heads: int | None = size("heads of each attention (default: 4)", 65_536)
+    blocks: int | None = size("transformer blocks (default: 2)", 1_000)
     data: int | None = ranks_option(
         None, "number of ranks that share each batch (default: 1)", metavar="N", min=1
     )
@@ -139,7 +161,7 @@ class ParallelOptions:
     def configure(
         self, flags: Mapping[str, Any], samples: int | None, one_rank: str = "serial"
     ) -> dict[str, Any]:
-        """The settings ``net``, ``transport`` and ``parallel`` of a run; ValueError for what does not fit.
+        """The settings of the net, ``transport`` and ``parallel`` of a run; ValueError for what does not fit.
 
         ``samples`` is the number of samples in a step over all ranks; None stands for the whole data set.
         ``one_rank`` is the default strategy of a single rank on the data axis.
@@ -149,7 +171,10 @@ class ParallelOptions:
         transport = choose_transport(self.transport, ranks)
         check_room(ranks, transport, self.oversubscribe)
         strategy = self.strategy or (one_rank if data == 1 else "replicated")
-        net = find_net(self.net).build(np.random.default_rng(0))
+        text = None if self.text is None else str(self.text)
+        sizes = {name: getattr(self, name) for name in SIZES}
+        of_net = NetSettings(net=self.net, text=text, **sizes).with_sizes()
+        net = NetSettings(**of_net).sized_net.build(np.random.default_rng(0))
         options, pipe_options = options_by_axis(
             flags, read_options(self.option or []), strategy, self.schedule
         )
@@ -164,7 +189,7 @@ class ParallelOptions:
             check_plan_for(plan, net)
         pipeline = self.pipeline(len(net.children()), data, samples, pipe_options)
         parallel = ParallelConfig(strategy, options, data, self.pipe, self.model, plan, **pipeline)
-        return {"net": self.net, "transport": transport, "parallel": parallel}
+        return {**of_net, "transport": transport, "parallel": parallel}
 
     def pipeline(
         self, layers: int, data: int, samples: int | None, options: dict[str, Any]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from minigrad.models import SAMPLE
+from minigrad.sample import Sample
 from minigrad.strategy import Strategy
 
 from ..comm import run_ranks
@@ -57,21 +57,21 @@ class ParallelConfig:
         """
         return None if under_mpiexec() else run_ranks(self.ranks, backend)[0]
 
-    def backend_on(self, comm: Communicator, batch_size: int) -> Strategy:
+    def backend_on(self, comm: Communicator, batch_size: int, sample: Sample) -> Strategy:
         """The strategy on this rank, a stack where there are several.
 
-        The default plan and the bounds by time suit steps of ``batch_size`` samples. Raises ValueError
-        unless ``comm`` has as many ranks as the grid.
+        The default plan and the bounds by time suit steps of ``batch_size`` samples that are like ``sample``.
+        Raises ValueError unless ``comm`` has as many ranks as the grid.
         """
         strategy = find_strategy(self.strategy, self.options)
         split = self.model > 1 or self.plan is not None
         if self.pipe == 1 and not split:
             return strategy(comm)
         grid = Grid(comm, data=self.data, pipe=self.pipe, model=self.model)
-        sample: dict[str, Any] = {"sample": SAMPLE, "batch_size": max(batch_size // self.data, 1)}
+        measured: dict[str, Any] = {"sample": sample, "batch_size": max(batch_size // self.data, 1)}
         members = [] if self.strategy == "serial" and not self.options else [strategy(grid.data)]
         if self.pipe > 1:
-            pipeline = self.pipeline(grid.pipe, agree_on=grid.comm, **sample)
+            pipeline = self.pipeline(grid.pipe, agree_on=grid.comm, **measured)
             if members and pipeline.traits.outermost_only:
                 raise ValueError(
                     f"--schedule {self.schedule} updates parameters in its own way, so it has no data axis; "
@@ -79,7 +79,7 @@ class ParallelConfig:
                 )
             members.append(pipeline)
         if split:
-            members.append(find_strategy(MODEL_PARALLEL, axis="model")(grid.model, self.plan, **sample))
+            members.append(find_strategy(MODEL_PARALLEL, axis="model")(grid.model, self.plan, **measured))
         return members[0] if len(members) == 1 else Stack(*members)
 
     def pipeline(self, comm: Communicator, **measured: Any) -> Strategy:

@@ -16,7 +16,6 @@ from rich.text import Text
 from minigrad import exact_convolutions
 from minigrad.data import Batch
 from minigrad.files import replacement
-from minigrad.mnist import load
 from minigrad.models import find_net
 from minigrad.serial import Serial
 from minigrad.strategy import Strategy
@@ -26,6 +25,7 @@ from ..launch.launch import run
 from ..laws import bound_for, differences_from_serial
 from ..registry import class_of, load_strategy
 from .console import new_console
+from .net_settings import NetSettings
 from .next_command import lesson_of
 from .options import DTYPES, ParallelOptions, choice, device_option, exact_option, seed_option
 from .parallel import ParallelConfig, chosen, ranks_of
@@ -36,11 +36,10 @@ COLUMNS = ("name", "shape", "max_abs_error", "max_rel_error", "worst_rank")  # o
 
 
 @dataclass(frozen=True)
-class Proof:
+class Proof(NetSettings):
     """The settings of one comparison; every rank holds the same."""
 
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
-    net: str = "lenet"
     transport: str = "threads"
     device: str = device_option()
     dtype: str = choice("float64", "--dtype", DTYPES)
@@ -49,18 +48,22 @@ class Proof:
     seed: int = seed_option()
 
     def samples(self) -> Batch:
-        """The first digits, copied for this rank; ValueError where there are fewer than ``batch``."""
-        digits = load("mnist5k").train
-        if not 1 <= self.batch <= len(digits):
-            raise ValueError(f"--batch must be 1 to {len(digits)}, got {self.batch}")
-        return Batch(digits.x[: self.batch].copy(), digits.y[: self.batch].copy())
+        """The first digits or the last rows of a text, with the padding at its end, copied for this rank.
+
+        Raises ValueError where there are fewer than ``batch``.
+        """
+        data = self.load(find_net(self.net).datasets[0]).train
+        if not 1 <= self.batch <= len(data):
+            raise ValueError(f"--batch must be 1 to {len(data)}, got {self.batch}")
+        some = data[: self.batch] if not self.sized_net.sizes else data[len(data) - self.batch :]
+        return Batch(some.x.copy(), some.y.copy())
 
     def run(self, comm: Communicator) -> dict[str, Any] | None:
         """Compare on this rank; returns the verdict, as ``--json`` writes it, on rank 0, None on the others.
 
         Raises ValueError for a strategy that does not compute the serial run's gradients.
         """
-        net = find_net(self.net)
+        net = self.sized_net
         batch = net.prepare(self.samples(), self.dtype)
         backend = self.backend(comm)
         with exact_convolutions(self.exact):
@@ -93,7 +96,7 @@ class Proof:
         }
 
     def backend(self, comm: Communicator) -> Strategy:
-        backend = self.parallel.backend_on(comm, self.batch)
+        backend = self.parallel.backend_on(comm, self.batch, self.sized_net.sample)
         if not backend.traits.equals_serial:
             schedule = self.parallel.schedule if self.parallel.strategy == "serial" else None
             name = f"schedule {schedule!r}" if schedule else f"strategy {self.parallel.strategy!r}"

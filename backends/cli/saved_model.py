@@ -1,9 +1,10 @@
-"""A trained model in a file: what ``minigrad test`` evaluates."""
+"""A trained model in a file: what ``minigrad test`` evaluates, and what ``minigrad generate`` writes with."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import typer
@@ -12,37 +13,84 @@ from rich.console import Console
 from minigrad.lookup import check_choice
 from minigrad.mnist import load
 from minigrad.model_file import read_model
-from minigrad.models import find_net
-from minigrad.train import accuracy
+from minigrad.models import Net, find_net
+from minigrad.module import Module
+from minigrad.text import text
 
+from .net_settings import DATASETS, SIZES, net_of_sizes
 from .next_command import NextCommand
 from .options import DTYPES
-from .training import DATASETS
 
 
-def evaluated(file: Path, net: str | None = None, dataset: str | None = None) -> tuple[str, str]:
-    """The net in a model file, and in one line how many images of the test set it classifies correctly.
+class SavedModel(NamedTuple):
+    """A model with the net that it is, its dtype and the ``notes`` of its file; ``symbols`` for text."""
 
-    ``net`` and ``dataset`` stand for the notes in the file, or for notes that are not there. Raises OSError
-    where the file cannot be read; ValueError where it holds another model, for unknown names, and without a
-    net.
+    name: str
+    net: Net
+    model: Module
+    dtype: str
+    symbols: bytes
+    notes: Mapping[str, str]
+
+
+def load_model(file: Path, net: str | None = None) -> SavedModel:
+    """The model in a file; ``net`` stands for the note in the file, or for one that is not there.
+
+    Raises OSError where the file cannot be read; ValueError where it holds another model, for unknown names,
+    and without a net.
     """
     arrays, notes = read_model(file)
-    name, dataset = net or notes.get("net"), dataset or notes.get("dataset", DATASETS[0])
+    name = net or notes.get("net")
     if name is None:
         raise ValueError(f"{file} does not say which net it holds; name it with --net")
     dtype = notes.get("dtype", DTYPES[0])
-    check_choice("--dataset", dataset, names=DATASETS)
     check_choice("dtype", dtype, names=DTYPES)
-    model = find_net(name).build(np.random.default_rng(0)).to(dtype=dtype)
+    kind, symbols = find_net(name), notes.get("symbols", "").encode("latin-1", "replace")
+    if kind.sizes:
+        if not symbols or not all(notes.get(size, "").isdigit() for size in SIZES):
+            raise ValueError(
+                f"{file} does not say the symbols and the {', '.join(SIZES)} of its {name}; take a file that "
+                "minigrad train wrote"
+            )
+        kind = net_of_sizes(kind, {size: int(notes[size]) for size in SIZES}, symbols)
+    model = kind.build(np.random.default_rng(0)).to(dtype=dtype)
     try:
         model.load_state_dict(arrays)
-    except KeyError as error:
+    except (KeyError, ValueError) as error:
         raise ValueError(f"{file} holds no {name}: {error.args[0]}") from None
-    test = find_net(name).prepare(load(dataset).test, dtype)
-    share = accuracy(model, test)
-    right = round(share * len(test))
-    return name, f"{name} on {dataset}: {right:,} of {len(test):,} test images right ({share:.2%})"
+    return SavedModel(name, kind, model, dtype, symbols, notes)
+
+
+def evaluated(
+    file: Path, net: str | None = None, dataset: str | None = None, of_text: Path | None = None
+) -> tuple[str, str]:
+    """The net in a model file, and in one line its result on the test part of its data set.
+
+    ``net`` and ``dataset`` stand for the notes in the file, or for notes that are not there, and ``of_text``
+    for the text of the training. Raises what ``load_model`` and the data set raise.
+    """
+    if dataset is not None:
+        check_choice("--dataset", dataset, names=DATASETS)
+    saved = load_model(file, net)
+    dataset = dataset or saved.notes.get("dataset", saved.net.datasets[0])
+    if dataset not in saved.net.datasets:
+        raise ValueError(
+            f"{saved.name} cannot be tested on {dataset}; choose --dataset {saved.net.datasets[0]}"
+        )
+    if dataset == "text":
+        where = of_text or (Path(saved.notes["text"]) if "text" in saved.notes else None)
+        data = text(saved.net.sizes["length"], where, saved.symbols)
+    elif of_text is not None:
+        raise ValueError(f"--text is for nets that learn from text, not for {saved.name}; leave it out")
+    else:
+        data = load(dataset)
+    test = saved.net.prepare(data.test, saved.dtype)
+    result = saved.net.metric.measure(saved.model, test)
+    if saved.net.sizes:
+        return saved.name, f"{saved.name} on {dataset}: {saved.net.metric.show(result)}"
+    right = round(result * len(test))
+    words = f"{right:,} of {len(test):,} test images right ({result:.2%})"
+    return saved.name, f"{saved.name} on {dataset}: {words}"
 
 
 def test(
@@ -53,8 +101,11 @@ def test(
     dataset: Annotated[
         str | None, typer.Option(help="data set (default: the one of the training)", metavar="NAME")
     ] = None,
+    text: Annotated[
+        Path | None, typer.Option(help="text (default: the one of the training)", metavar="FILE")
+    ] = None,
 ) -> None:
-    """Count how many test images a trained model classifies correctly."""
-    name, line = evaluated(file, net, dataset)
+    """Count how many test images a trained model classifies correctly, or measure its loss on a text."""
+    name, line = evaluated(file, net, dataset, text)
     print(line)
     NextCommand(f"minigrad prove --net {name} --data 2", "can two ranks train it as one?").show(Console())

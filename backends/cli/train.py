@@ -46,16 +46,19 @@ def train(
     *,
     flags: dict[str, Any],
 ) -> None:
-    """Train a network on handwritten digits; results and curves are written to a folder under runs/."""
+    """Train a network on handwritten digits or text; results and curves go to a folder under runs/."""
     config = replace(training, **ranks.configure(flags, training.batch))
     parallel = config.parallel
+    config.check_dataset(config.dataset)
+    config.optimizer_settings(config.sized_net)
     config.check_capture(traced=trace is not None)
     config.check_warm_up()
     check_writable(json)
     check_writable(trace, "--trace")
     if trace is not None:  # its picture is what it is for
         check_drawing()
-    checked = parallel.check(lambda comm: parallel.backend_on(comm, config.batch or MOST_SAMPLES))
+    sample = config.sized_net.sample
+    checked = parallel.check(lambda comm: parallel.backend_on(comm, config.batch or MOST_SAMPLES, sample))
     checkpoints.check(checked, config.config())
     config.check_momentum(checked)
     console = new_console()
@@ -101,7 +104,7 @@ def train(
                 picture = folder / CURVES if drawing_problem() is None else None
                 if picture is not None:
                     draw_curves(metrics, picture)
-                model.save(folder / MODEL, net=config.net, dtype=config.dtype, dataset=config.dataset)
+                model.save(folder / MODEL, **config.model_notes())
             except OSError:  # as on a full disk: what was measured is at least printed
                 console.print(report(metrics, backend))
                 raise

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from inspect import Parameter, signature
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,15 @@ from rich.table import Table
 
 from minigrad import exact_convolutions
 from minigrad.capture import Captured
+from minigrad.data import Dataset
 from minigrad.device import use_gpu_of
 from minigrad.lr_schedules import SCHEDULES, Schedule, find_schedule, warm_up
-from minigrad.mnist import load
+from minigrad.metric import ACCURACY, Metric
 from minigrad.models import Net, find_net
 from minigrad.module import Module
 from minigrad.optim import OPTIMIZERS, find_optimizer
 from minigrad.strategy import Strategy
-from minigrad.train import History, accuracy, fit
+from minigrad.train import History, fit
 
 from ..checkpoint.training_checkpoints import TrainingCheckpoints
 from ..comm import Communicator
@@ -35,12 +37,12 @@ from ..words import counted
 from .checkpointing import NO_CHECKPOINTS, CheckpointOptions, check_settings, same_layout
 from .curves import title_of
 from .lengths import Lengths
+from .net_settings import DATASETS, NetSettings
 from .options import DTYPES, checked_by, choice, device_option, exact_option, positive, seed_option
 from .parallel import ParallelConfig, chosen, members
 from .strategy_flags import option
 from .training_log import Append, TrainingLog
 
-DATASETS = ("mnist5k", "mnist")
 LINES = 20  # about epochs, at most
 GUESSING = 0.1  # the accuracy of a network that has learned nothing about the ten digits
 
@@ -55,11 +57,10 @@ def batch_size(text: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(NetSettings):
     """The settings of one run; every rank holds the same. A ``batch`` of None is all samples."""
 
     parallel: ParallelConfig = field(default_factory=lambda: ParallelConfig("serial"))
-    net: str = "lenet"
     transport: str = "threads"
     dataset: str = choice("mnist5k", "--dataset", DATASETS)
     device: str = device_option()
@@ -110,7 +111,9 @@ class Training:
 
     def steps(self) -> int:
         """The number of steps of the run; it loads the data set, unless a step takes all samples."""
-        return self.epochs * (1 if self.batch is None else -(-len(load(self.dataset).train) // self.batch))
+        if self.batch is None:
+            return self.epochs
+        return self.epochs * -(-len(self.load(self.dataset).train) // self.batch)
 
     def schedule(self, lr: float, steps: int) -> Schedule:
         """The learning rate of each step of a training that has so many."""
@@ -153,7 +156,8 @@ class Training:
         """The strategies on this rank."""
         if self.capture:
             return Captured(**self.parallel.options)
-        return self.parallel.backend_on(comm, self.batch or len(load(self.dataset).train))
+        batch = self.batch or len(self.load(self.dataset).train)
+        return self.parallel.backend_on(comm, batch, self.sized_net.sample)
 
     def run(
         self,
@@ -170,10 +174,11 @@ class Training:
         ``save`` is called after every epoch with the measurements so far, and ``append`` after every step and
         every test with its records. With ``log`` the progress is one line an epoch.
         """
-        net = find_net(self.net)
+        net, metric = self.sized_net, self.sized_net.metric
+        tests, last = f"test_{metric.plural}", f"test_{metric.name}"  # in the figures
         if self.device == "cupy":
             use_gpu_of(comm.local_rank)
-        data = load(self.dataset)
+        data: Dataset = self.load(self.dataset)
         train, test = (net.prepare(part, self.dtype).to(self.device) for part in (data.train, data.test))
         lr, settings = self.optimizer_settings(net)
         steps = self.steps()
@@ -202,7 +207,7 @@ class Training:
         if self.clip is not None:
             optimizer.clipped(self.clip)
         history = checkpoints.load_rest(backend, model, optimizer, same_layout=same)
-        accuracies = list(saved.get("test_accuracies", []))
+        results = list(saved.get(tests, []))
         lengths = Lengths(saved, len(history.losses), self.epochs, steps // self.epochs)
         config = {"momentum": None, **self.config(), "lr": lr, **settings}
         config |= chosen(backend)
@@ -219,6 +224,7 @@ class Training:
             epoch_steps=steps // self.epochs,
             test_steps=steps if self.batch is None else steps // self.epochs,
             say=say,
+            test=last,
         )
 
         def measurements(history: History, finished: bool) -> dict[str, Any]:
@@ -226,7 +232,8 @@ class Training:
                 **about,
                 "finished": finished,
                 "losses": history.losses,
-                "test_accuracies": accuracies,
+                tests: results,
+                **({"references": data.references} if data.references else {}),
                 "seconds": history.seconds,
                 "samples_per_second": history.samples_per_second,
             }
@@ -234,13 +241,13 @@ class Training:
         def on_epoch(epoch: int, history: History) -> None:
             if self.batch is not None or epoch == self.epochs - 1:
                 with comm.computing("test"):
-                    accuracies.append(accuracy(model, test))
-            records.update(history, accuracies)
+                    results.append(metric.measure(model, test))
+            records.update(history, results)
             every = 1 if log else -(-self.epochs // LINES)
             due = epoch % every == (self.epochs - 1) % every
             if due and comm.rank == 0 and (log or not (console.is_interactive or console.quiet)):
                 with suppress(OSError):  # a closed pipe does not end the training
-                    print(epoch_line(epoch, self.epochs, history, accuracies), flush=True)
+                    print(epoch_line(epoch, self.epochs, history, results, metric), flush=True)
             save(measurements(history, finished=False))
 
         shown = comm.rank == 0 and not log
@@ -249,8 +256,8 @@ class Training:
 
             def on_step(step: int, loss: float) -> None:
                 show(step, loss)
-                records.update(history, accuracies)
-                more = {"test_accuracies": accuracies, "chosen": chosen(backend), "lengths": lengths.parts}
+                records.update(history, results)
+                more = {tests: results, "chosen": chosen(backend), "lengths": lengths.parts}
                 if checkpoints.write(**more):
                     save(measurements(history, finished=False))
                 checkpoints.stop_if_agreed()
@@ -275,8 +282,8 @@ class Training:
             figures |= member.declaration.figures(member)
         figures |= measurements(history, finished=True)
         with exact_convolutions(self.exact):
-            figures["test_accuracy"] = (accuracies or [accuracy(model, test)])[-1]
-            figures["train_accuracy"] = accuracy(model, train)
+            figures[last] = (results or [metric.measure(model, test)])[-1]
+            figures[f"train_{metric.name}"] = metric.measure(model, train)
         if figures.get("lost"):  # the ranks cannot come together, and the model is whole
             return figures, model
         whole = self.whole_model(backend, model)
@@ -288,17 +295,34 @@ class Training:
         if backend.size == 1:
             return model
         arrays = backend.state.full_parameters(model) | backend.state.full_state(model)
-        whole = find_net(self.net).build(np.random.default_rng(self.seed)).to(dtype=self.dtype)
+        whole = self.sized_net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype)
         for first, *others in whole.tied_parameters():
             arrays |= dict.fromkeys(others, arrays[first])
         whole.load_state_dict(arrays)
         return whole
 
+    def model_notes(self) -> dict[str, str]:
+        """What the file of the model says about it: all that is needed to build and to test it again."""
+        notes = {"net": self.net, "dtype": self.dtype, "dataset": self.dataset}
+        if self.sized_net.sizes:
+            notes |= {name: str(size) for name, size in self.sized_net.sizes.items()}
+            notes["symbols"] = self.of_text.symbols.decode("latin-1")
+            notes |= {} if self.text is None else {"text": str(Path(self.text).resolve())}
+        return notes
+
     def optimizer_settings(self, net: Net) -> tuple[float, dict[str, float]]:
-        """The learning rate (--lr, else the optimizer's own, else the net's) and the other settings."""
+        """The learning rate and the other settings.
+
+        The rate is --lr, else the net's for the net's optimizer, else the optimizer's own, or the net's.
+        """
         takes = signature(find_optimizer(self.optimizer)).parameters
         own = takes["lr"].default
-        rate = net.lr if own is Parameter.empty else own
+        if self.lr is None and own is Parameter.empty and net.optimizer != Training.optimizer:
+            raise ValueError(
+                f"the learning rate of {self.net} is one for {net.optimizer}, and {self.optimizer} needs "
+                "another; pass --lr"
+            )
+        rate: float = net.lr if own is Parameter.empty or self.optimizer == net.optimizer else own
         return self.lr or rate, {"momentum": net.momentum} if "momentum" in takes else {}
 
 
@@ -331,13 +355,15 @@ def progress_bar(
         bar.stop()
 
 
-def epoch_line(epoch: int, epochs: int, history: History, accuracies: list[float]) -> str:
-    """Progress where there is no bar: step, mean loss of the epoch, test accuracy, seconds, samples/s."""
+def epoch_line(
+    epoch: int, epochs: int, history: History, results: list[float], metric: Metric = ACCURACY
+) -> str:
+    """Progress where there is no bar: step, mean loss of the epoch, test result, seconds, samples/s."""
     steps = len(history.losses)
     loss = np.mean(history.losses[-(steps // (epoch + 1)) :])
-    right = f"{100 * accuracies[-1]:.1f} % right, " if accuracies else ""
+    result = f"{metric.progress(results[-1])}, " if results else ""
     speed = f"{history.seconds:.0f} s, {history.samples_per_second:,.0f} samples/s"
-    return f"epoch {epoch + 1} of {epochs}: step {steps}, loss {loss:.2g}, {right}{speed}"
+    return f"epoch {epoch + 1} of {epochs}: step {steps}, loss {loss:.2g}, {result}{speed}"
 
 
 def report(metrics: dict[str, Any], backend: Strategy) -> Table:
@@ -350,8 +376,12 @@ def report(metrics: dict[str, Any], backend: Strategy) -> Table:
         table.add_row("layers of the stages", f"{stages} (--bounds {','.join(map(str, bounds))})")
     if (plan := config["plan"]) is not None:
         table.add_row("split layers", ", ".join(f"{name} by {kind}" for name, kind in plan.items()) or "none")
-    table.add_row("test accuracy", f"{metrics['test_accuracy']:.2%} (guessing: {GUESSING:.0%})")
-    table.add_row("training accuracy", f"{metrics['train_accuracy']:.2%}")
+    metric = find_net(config["net"]).metric
+    guessing = f" (guessing: {GUESSING:.0%})" if metric is ACCURACY else ""
+    table.add_row(f"test {metric.name}", metric.show(metrics[f"test_{metric.name}"]) + guessing)
+    table.add_row(f"training {metric.name}", metric.show(metrics[f"train_{metric.name}"]))
+    for name, value in metrics.get("references", {}).items():
+        table.add_row(name, metric.show(value))
     if metrics["losses"]:
         table.add_row(
             "loss, first and last step", f"{metrics['losses'][0]:.4f} to {metrics['losses'][-1]:.4f}"

@@ -6,7 +6,7 @@ as in ``{"1": "column", "3": "row"}``; layers that it does not name are replicat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
@@ -21,6 +21,7 @@ from minigrad.forward_pass import current_path
 from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential, evaluation_mode
 from minigrad.placed_state import PlacedState, Values
+from minigrad.sample import SampleLike, sample_of
 from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
 from minigrad.traits import Traits
@@ -34,7 +35,7 @@ from .layers.class_parallel import ClassLinear, class_parallel_loss
 from .layers.layer import ShardedLayer
 from .layers.pass_through import ELEMENTWISE, PASS_THROUGH, Replicated
 from .layers.sharding import Shard, ShardedTensor
-from .plan import SPLITS, Plan, check_plan, default_plan, lookup, no_samples
+from .plan import SPLITS, Plan, check_plan, default_plan, lookup
 from .spatial.layers import SPATIAL, tiling_of
 
 
@@ -74,8 +75,8 @@ class ModelParallel(Strategy):
     ``plan`` maps names of layers to kinds of split. None chooses the default plan for ``batch_size`` samples
     (see ``plan.py``), which is then in ``self.plan``. In a Sequential, also a nested one, activations stay
     split between layers; in other models each layer of the plan has a whole input and a whole output.
-    ``sample`` is the shape of one input. With it the layers are made to fit the inputs that they will get: a
-    "row" layer then takes the features as a split Flatten leaves them.
+    ``sample`` is what one input is like, or its shape. With it the layers are made to fit the inputs that
+    they will get: a "row" layer then takes the features as a split Flatten leaves them.
     """
 
     traits = Traits(splits_layers=True)
@@ -87,14 +88,14 @@ class ModelParallel(Strategy):
         comm: Communicator,
         plan: Mapping[str, str] | None = None,
         *,
-        sample: Sequence[int] | None = None,
+        sample: SampleLike = None,
         batch_size: int = 64,
         micro_batches: int = 1,
     ):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.requested_plan = None if plan is None else dict(plan)
         self.plan: Plan = self.requested_plan or {}
-        self.sample = None if sample is None else tuple(sample)
+        self.sample = sample_of(sample)
         self.batch_size = at_least_one("batch_size", batch_size)
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.tiling = cache(partial(tiling_of, comm=comm))  # one for all layers that are split alike
@@ -113,7 +114,7 @@ class ModelParallel(Strategy):
         check_plan(self.plan, model, self.splits_of)
         broadcast_model(self.comm, model)
         if isinstance(model, Sequential):
-            first = None if self.sample is None else ShardedTensor(no_samples([model], self.sample))
+            first = None if self.sample is None else ShardedTensor(self.sample.inputs(0, [model]))
             model = self.sharded_sequential(model, first)
         else:
             self.replace_inside(model)

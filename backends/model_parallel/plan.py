@@ -16,12 +16,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from minigrad import nn
-from minigrad.device import array_module
 from minigrad.module import Module, Sequential, evaluation_mode
-from minigrad.tensor import Tensor
+from minigrad.sample import SampleLike, sample_of
 
 from .layers.class_parallel import ClassLinear
 from .layers.conv import ChannelConv2d, FilterConv2d, GatheredConv2d, GroupedConv2d
@@ -86,13 +83,13 @@ def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def default_plan(model: Module, ranks: int, batch_size: int, sample: Sequence[int] | None = None) -> Plan:
+def default_plan(model: Module, ranks: int, batch_size: int, sample: SampleLike = None) -> Plan:
     """The plan of ``choose``."""
     choices = choose(model, ranks, batch_size, sample)
     return {choice.name: choice.kind for choice in choices if choice.kind is not None}
 
 
-def choose(model: Module, ranks: int, batch_size: int, sample: Sequence[int] | None = None) -> list[Choice]:
+def choose(model: Module, ranks: int, batch_size: int, sample: SampleLike = None) -> list[Choice]:
     """The cheapest choice for each layer, for the ranks that share the model and the batch size.
 
     Convolutions are only split if the shape of a ``sample`` is known. In a model that is not a Sequential the
@@ -109,7 +106,7 @@ def cheapest(
     layers: Sequence[tuple[str, Module]],
     ranks: int,
     batch_size: int,
-    sample: Sequence[int] | None,
+    sample: SampleLike,
     tied: set[str],
     *,
     first: bool,
@@ -162,10 +159,11 @@ def show(choices: Sequence[Choice]) -> str:
     return "\n".join("  ".join(row) for row in cells)
 
 
-def widths(layers: Sequence[tuple[str, Module]], sample: Sequence[int] | None) -> list[tuple[int, int]]:
+def widths(layers: Sequence[tuple[str, Module]], sample: SampleLike) -> list[tuple[int, int]]:
     """Numbers per sample in each layer's input and output, for inputs of shape ``sample``; 0 if unknown."""
     sizes, before = [], 0
-    x = None if sample is None else no_samples([layer for _, layer in layers], sample)
+    sample = sample_of(sample)
+    x = None if sample is None else sample.inputs(0, [layer for _, layer in layers])
     for _, layer in layers:
         n_in = n_out = before
         if x is not None:
@@ -179,12 +177,6 @@ def widths(layers: Sequence[tuple[str, Module]], sample: Sequence[int] | None) -
         sizes.append((n_in, n_out))
         before = n_out
     return sizes
-
-
-def no_samples(layers: Sequence[Module], sample: Sequence[int]) -> Tensor:
-    """A batch without samples of this shape, in the dtype and on the device of the layers' parameters."""
-    like = next((p.data for layer in layers for p in layer.parameters()), np.zeros(0, np.float32))
-    return Tensor(array_module(like).zeros((0, *sample), like.dtype))
 
 
 def layers_of(model: Sequential, prefix: str = "") -> list[tuple[str, Module]]:

@@ -17,6 +17,7 @@ from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential
 from minigrad.optim import ParametersElsewhere
 from minigrad.placed_state import PlacedState, Values
+from minigrad.sample import SampleLike, sample_of
 from minigrad.strategy import Strategy
 from minigrad.tape import current_tape
 from minigrad.tensor import Parameter, Tensor
@@ -68,12 +69,12 @@ class Pipeline(Strategy):
 
     ``schedule`` is a schedule, an order, or the name of a schedule. A rank holds ``chunks`` stages of the
     model (by default the schedule's number); stage s is the layers from ``bounds[s]`` to ``bounds[s + 1]``.
-    With "time" the slowest stage takes as little time as possible, measured on rank 0 with samples of shape
-    ``sample``, ``batch_size`` of them in a step; that is the default where ``sample`` is given. With "bytes",
-    else the default, the largest stage has as few bytes of parameters as possible. The pipelines of a grid
-    are cut alike by time if ``agree_on`` is its communicator. Trains like ``Serial(micro_batches)``: a
-    batch-norm's statistics are those of the micro-batches. ``recompute`` keeps only each stage's input, and
-    computes the rest again before a backward.
+    With "time" the slowest stage takes as little time as possible, measured on rank 0 with inputs that are
+    like ``sample`` or have this shape, ``batch_size`` of them in a step; that is the default where it is
+    given. With "bytes", else the default, the largest stage has as few bytes of parameters as possible. The
+    pipelines of a grid are cut alike by time if ``agree_on`` is its communicator. Trains like
+    ``Serial(micro_batches)``: a batch-norm's statistics are those of the micro-batches. ``recompute`` keeps
+    only each stage's input, and computes the rest again before a backward.
     """
 
     declaration, state_class = Declaration(chooses={"bounds": "bounds"}), PipelineState
@@ -86,7 +87,7 @@ class Pipeline(Strategy):
         micro_batches: int = 4,
         chunks: int | None = None,
         bounds: Sequence[int] | str | None = None,
-        sample: Sequence[int] | None = None,
+        sample: SampleLike = None,
         batch_size: int = 64,
         agree_on: Communicator | None = None,
         recompute: bool = False,
@@ -99,7 +100,7 @@ class Pipeline(Strategy):
         self.table: Timetable = check_schedule(self.schedule, self.size, self.micro_batches, chunks)
         self.requested_bounds = bounds if bounds is None or isinstance(bounds, str) else tuple(bounds)
         self.bounds: tuple[int, ...] = ()  # as the model was cut
-        self.sample = None if sample is None else tuple(sample)
+        self.sample = sample_of(sample)
         self.batch_size = at_least_one("batch_size", batch_size)
         self.agree_on = comm if agree_on is None else agree_on
         self.recompute = recompute
@@ -156,7 +157,7 @@ class Pipeline(Strategy):
                 'pass sample=, or take bounds by "bytes"'
             )
         rows = -(-self.batch_size // self.micro_batches)
-        return bounds_by_time(self.agree_on, model, self.table.stages, (rows, *self.sample))
+        return bounds_by_time(self.agree_on, model, self.table.stages, self.sample, rows)
 
     def check_batch(self, batch: Batch) -> None:
         check_same_batch(self.comm, batch)

@@ -249,7 +249,7 @@ def step_on_cpu(name):
     """Seconds of one training step of the net in NumPy, on one thread."""
     net = NETS[name]
     model, backend = net.build(np.random.default_rng(0)), Serial()
-    batch = net.prepare(mnist.load("mnist5k").train[:64], np.float32)
+    batch = net.prepare(net.data().train[:64], np.float32)
     optimizer = optim.SGD(model.parameters(), net.lr, momentum=net.momentum)
 
     def step():

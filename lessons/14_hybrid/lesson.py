@@ -39,7 +39,7 @@ from backends.stack import Stack
 from minigrad import mnist, ops, optim
 from minigrad.data import Batch
 from minigrad.figures import save
-from minigrad.models import SAMPLE, lenet, mlp
+from minigrad.models import DIGIT, lenet, mlp
 from minigrad.serial import Serial
 
 FIGURES = start_lesson("14_hybrid")
@@ -187,23 +187,23 @@ for ours, published in (  # without domain, and with nothing but it
     (images, domain_seconds(CRAY, CONVOLUTIONS, 64, 512)),
 ):
     assert np.isclose(ours, published, rtol=1e-9), f"{ours:.6f} s, the library's formula {published:.6f} s"
-MORE, SAMPLES = [2**i for i in range(7, 14)], 512
+MORE, DIGITS = [2**i for i in range(7, 14)], 512
 by_ranks = {
-    "batch": [batch_seconds(CRAY, ALEXNET, p, SAMPLES) for p in MORE if p <= SAMPLES],
-    "batch x model": [best_rows(CRAY, ALEXNET, p, SAMPLES)[1] for p in MORE],
-    "batch x model x domain": [best_of_three(p, SAMPLES)[0] for p in MORE],
+    "batch": [batch_seconds(CRAY, ALEXNET, p, DIGITS) for p in MORE if p <= DIGITS],
+    "batch x model": [best_rows(CRAY, ALEXNET, p, DIGITS)[1] for p in MORE],
+    "batch x model x domain": [best_of_three(p, DIGITS)[0] for p in MORE],
 }
-print(f"\n   ranks    {'   '.join(by_ranks)}, B = {SAMPLES}")
+print(f"\n   ranks    {'   '.join(by_ranks)}, B = {DIGITS}")
 for p, *both in zip(MORE, by_ranks["batch x model"], by_ranks["batch x model x domain"], strict=True):
-    alone = f"{by_ranks['batch'][MORE.index(p)]:.4f}" if p <= SAMPLES else "-"
-    _, pd, pr = best_of_three(p, SAMPLES)
+    alone = f"{by_ranks['batch'][MORE.index(p)]:.4f}" if p <= DIGITS else "-"
+    _, pd, pr = best_of_three(p, DIGITS)
     print(f"   {p:5}    {alone:>6}  {both[0]:10.4f}  {both[1]:14.4f}   Pd = {pd}, Pr = {pr}")
-    assert (pd > 1) == (p > SAMPLES), f"{p} ranks: Pd = {pd}"
+    assert (pd > 1) == (p > DIGITS), f"{p} ranks: Pd = {pd}"
 for p, two, three in zip(MORE[:-1], *list(by_ranks.values())[1:], strict=False):
     assert three < two, f"{p} ranks: {three:.4f} s with domain, {two:.4f} s without"
 two, three = by_ranks["batch x model"][-1], by_ranks["batch x model x domain"][-1]
 assert two < three, f"{MORE[-1]} ranks: {three:.4f} s with domain, {two:.4f} s without"
-save(drawings.three_ways(MORE, by_ranks, SAMPLES), FIGURES / "three_ways.png")
+save(drawings.three_ways(MORE, by_ranks, DIGITS), FIGURES / "three_ways.png")
 
 # %% [markdown]
 # Up to 512 ranks images are not split (Pd = 1): a sample for each rank is cheaper than halos, and the gain
@@ -231,7 +231,7 @@ def stacked(comm, shape, plan):
     grid = Grid(comm, data=data, model=model)
     return Stack(
         DataParallel(WithAllreduce(grid.data, ring_allreduce)),
-        ModelParallel(WithAllreduce(grid.model, ring_allreduce), plan, sample=SAMPLE),
+        ModelParallel(WithAllreduce(grid.model, ring_allreduce), plan, sample=DIGIT),
     )
 
 
@@ -269,7 +269,7 @@ def replicas(comm, staleness):
     """Two workers and a server, of two ranks each: the parameters after three steps, and the staleness."""
     grid = Grid(comm, data=3, model=2)
     server = ParameterServer(grid.data, staleness=staleness)
-    backend = Stack(server, ModelParallel(grid.model, {"1": "column", "3": "row"}, sample=SAMPLE))
+    backend = Stack(server, ModelParallel(grid.model, {"1": "column", "3": "row"}, sample=DIGIT))
     return trained(backend), server.staleness_counts
 
 
@@ -362,11 +362,11 @@ for batch in (64, 2048):
     print(
         f"\n   {batch} samples, {batch // 2} for each pair of ranks that share the model; numbers per rank:"
     )
-    print("   " + show(choose(lenet_model, 2, batch // 2, SAMPLE)).replace("\n", "\n   "))
+    print("   " + show(choose(lenet_model, 2, batch // 2, DIGIT)).replace("\n", "\n   "))
 
 # %%
 BATCH = 64
-cheapest = default_plan(lenet_model, 2, BATCH // 2, SAMPLE)
+cheapest = default_plan(lenet_model, 2, BATCH // 2, DIGIT)
 plans = {
     "nothing split": {},
     "everything split, gathered": {
@@ -387,7 +387,7 @@ for name, plan in plans.items():
     assert difference < bound_for(np.float64), (
         f"{name}: differs by {difference:.1e}, allowed {bound_for(float):.1e}"
     )
-choices = choose(lenet_model, 2, BATCH // 2, SAMPLE)
+choices = choose(lenet_model, 2, BATCH // 2, DIGIT)
 expected = 4 * sum(
     choice.weights / 2 + choice.activations for choice in choices
 )  # (Pc - 1) / Pc of the weights
@@ -395,7 +395,7 @@ print(f"   the default plan by its formula {expected / 1e3:.1f}")
 default = moved["the default plan"]
 assert np.isclose(default, expected, rtol=2e-3), f"{default:,.0f} bytes, formula {expected:,.0f}"
 assert default == min(moved.values()), moved
-with_many = default_plan(lenet_model, 2, 1024, SAMPLE)
+with_many = default_plan(lenet_model, 2, 1024, DIGIT)
 assert cheapest == {"7": "row"} and with_many == {}, f"64 samples: {cheapest}, 2,048: {with_many}"
 
 # %% [markdown]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import ops
+from ..integer_settings import integer
 from ..module import Module
 from ..tensor import Tensor
 from .initial_weights import Rng, generator
@@ -17,7 +18,7 @@ from .linear import Linear
 
 
 class AttentionCore(Module):
-    """``ops.attention`` of queries, keys and values (B, S, heads, D), causal by default; no parameters.
+    """``ops.self_attention`` of (B, S, heads, 3 D), causal by default; it has no parameters.
 
     Keywords such as ``documents`` are those of the op.
     """
@@ -25,21 +26,22 @@ class AttentionCore(Module):
     def __init__(self, *, causal: bool = True):
         self.causal = causal
 
-    def forward(self, q: Any, k: Any, v: Any, **masks: Any) -> Tensor:
-        return ops.attention(q, k, v, causal=self.causal, **masks)
+    def forward(self, qkv: Any, **masks: Any) -> Tensor:
+        return ops.self_attention(qkv, causal=self.causal, **masks)
 
     def describe(self) -> str:
         return f"causal={self.causal}"
 
 
 class Attention(Module):
-    """Multi-head self-attention of tokens (B, S, width): out(core(q, k, v)) (Vaswani et al. 2017).
+    """Multi-head self-attention of tokens (B, S, width): out(core(qkv(x))) (Vaswani et al. 2017).
 
     ``qkv`` computes queries, keys and values of all heads as one product; its 3 width neurons are head by
     head, a head's queries before its keys and its values, so that consecutive neurons belong to one head. It
     has no bias: a number that is added to all keys changes no softmax, so that the keys' bias would have the
-    gradient 0, of which computers have the rounding errors alone. ``core`` may be replaced by another module
-    of three inputs. Keywords are passed on to it. Raises ValueError unless ``heads`` divides ``width``.
+    gradient 0, of which computers have the rounding errors alone. ``core`` may be replaced by another module,
+    which makes (B, S, heads, D) of (B, S, heads, 3 D). Keywords are passed on to it. Raises ValueError unless
+    ``heads`` divides ``width``, and for x without these axes.
     """
 
     def __init__(
@@ -51,7 +53,8 @@ class Attention(Module):
         rng: Rng | int | None = None,
         dtype: Any = np.float32,
     ):
-        if heads < 1 or width % heads:
+        width, heads = integer(width, "width", 1), integer(heads, "heads", 1)
+        if width % heads:
             legal = [n for n in range(1, width + 1) if not width % n]
             raise ValueError(
                 f"{heads} heads do not divide a width of {width}; choose one of {', '.join(map(str, legal))}"
@@ -63,8 +66,10 @@ class Attention(Module):
         self.out = Linear(width, width, rng=rng, dtype=dtype)
 
     def forward(self, x: Any, **masks: Any) -> Tensor:
-        qkv = self.qkv(x)
-        heads = qkv.shape[-1] // (3 * self.size)
-        shape = (*qkv.shape[:-1], heads, 3 * self.size)
-        o = self.core(*ops.split(ops.reshape(qkv, shape=shape), sections=3, axis=3), **masks)
-        return self.out(ops.reshape(o, shape=(*qkv.shape[:-1], heads * self.size)))
+        if np.ndim(x) != 3:
+            raise ValueError(
+                f"attention takes tokens (B, S, width), got {np.shape(x)}; x[None] is one sample"
+            )
+        qkv, size = self.qkv(x), 3 * self.size
+        o = self.core(ops.reshape(qkv, shape=(*qkv.shape[:-1], qkv.shape[-1] // size, size)), **masks)
+        return self.out(ops.reshape(o, shape=(*qkv.shape[:-1], qkv.shape[-1] // 3)))

@@ -18,7 +18,7 @@ from .initial_weights import Rng, generator
 
 
 class Dropout(Module, OwnState):
-    """Zeroes each element with probability ``p`` in training mode; in eval mode it is the identity.
+    """Zeroes each element with probability ``p`` in training mode; in eval mode, or with p = 0, it is x.
 
     The masks of a training step depend on the layer's ``seed``, drawn from ``rng``, on its position, the step
     and the place of each sample in the whole batch: not on ranks, micro-batches or a second run. Outside of
@@ -34,7 +34,7 @@ class Dropout(Module, OwnState):
         self.calls = 0  # outside of steps
 
     def forward(self, x: Any) -> Tensor:
-        if not self.training:
+        if not self.training or self.p == 0:  # a mask of ones would be held, too
             return x if isinstance(x, Tensor) else Tensor(x)
         return ops.dropout(x, p=self.p, rng=self.next_mask())
 

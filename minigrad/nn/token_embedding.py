@@ -21,7 +21,8 @@ DEVIATION = 0.02  # of the numbers with which tables begin, as in GPT-2: the fir
 class TokenEmbedding(Module):
     """The vector of each symbol plus that of its place: integers (B, S) to (B, S, width).
 
-    There are ``symbols`` symbols and ``length`` places, all learned. Raises ValueError for longer rows.
+    There are ``symbols`` symbols and ``length`` places, all learned. Raises ValueError for longer
+    rows, and for x without these axes.
     """
 
     def __init__(
@@ -32,8 +33,10 @@ class TokenEmbedding(Module):
         self.position = Parameter(sample(draw, (length, width), dtype))
 
     def forward(self, x: Any) -> Tensor:
-        n, length = np.shape(x)[1], len(self.position)
-        if n > length:
+        shape, length = np.shape(x), len(self.position)
+        if len(shape) != 2:
+            raise ValueError(f"the model takes symbols (B, S), got the shape {shape}; x[None] is one row")
+        if (n := shape[1]) > length:
             raise ValueError(
                 f"the model has {length} positions, the text {n} symbols; cut it, or train with --length {n}"
             )

@@ -5,7 +5,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 """  # isort: skip_file
 
 from .activation import elu, gelu, hardswish, log_sigmoid, silu, softplus
-from .attention import attention
+from .attention import attention, self_attention
 from .batch_norm import batch_norm
 from .conv import conv2d, conv_transpose2d
 from .conv_pool import conv_pool2d
@@ -43,7 +43,7 @@ __all__ = [
     "log", "log_sigmoid", "log_softmax", "logsumexp", "masked_fill", "matmul", "max", "max_pool1d",
     "max_pool2d", "maximum", "mean", "min", "minimum", "mse", "multiply", "negative", "nll_loss", "pad",
     "power", "prod", "relu", "repeat", "reshape", "rms_norm", "roll", "scatter", "scatter_add",
-    "scatter_reduce", "sigmoid", "silu", "sin", "smooth_l1_loss", "softmax", "softplus", "sort", "split",
-    "sqrt", "squeeze", "stack", "std", "subtract", "sum", "tanh", "tile", "topk", "transpose", "tril",
-    "triu", "var", "where",
+    "scatter_reduce", "self_attention", "sigmoid", "silu", "sin", "smooth_l1_loss", "softmax", "softplus",
+    "sort", "split", "sqrt", "squeeze", "stack", "std", "subtract", "sum", "tanh", "tile", "topk",
+    "transpose", "tril", "triu", "var", "where",
 ]  # fmt: skip

@@ -6,11 +6,12 @@ Lecture section: back-propagation. Lesson: 17_sequences.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..op import Array, OpResult, array_module, faster, floating, half_in_single, once, op, shape_of
+from ..op import Array, OpResult, alike, array_module, faster, floating, half_in_single, once, op, shape_of
 from .softmax import largest
 
 
@@ -28,8 +29,28 @@ def attention(
     (B, heads, S, T), is True where a query may see a key. A query that sees nobody gives 0, and has no
     gradient. Raises ValueError where shapes do not fit.
     """
+    return weighted_values(q, k, v, causal=causal, documents=documents, mask=mask)
+
+
+@op
+@half_in_single
+@faster
+def self_attention(qkv: Array, *, causal: bool = False, documents: Any = None, mask: Any = None) -> OpResult:
+    """``attention`` of the same tokens: qkv (B, S, heads, 3 D) has queries, then keys, then values.
+
+    The value is (B, S, heads, D). Raises ValueError where shapes do not fit.
+    """
+    o, pullbacks = weighted_values(*thirds(qkv), causal=causal, documents=documents, mask=mask)
+    return o, (lambda g: array_module(g).concatenate([pullback(g) for pullback in pullbacks], axis=-1),)
+
+
+def weighted_values(
+    q: Array, k: Array, v: Array, *, causal: bool, documents: Any, mask: Any
+) -> tuple[Array, tuple[Callable[[Array], Array], ...]]:
+    """The formula of ``attention`` and its three gradients."""
     check_shapes(shape_of(q), shape_of(k), shape_of(v))
-    q, k, v = (floating(x).swapaxes(1, 2) for x in (q, k, v))  # heads first: a product for each
+    q, k = alike(q, k)
+    q, k, v = (x.swapaxes(1, 2) for x in (q, k, floating(v, q)))  # heads first: a product for each
     allowed = visible(q, k, causal=causal, documents=documents, mask=mask)
     scale = 1 / math.sqrt(max(q.shape[-1], 1))
     p = masked_softmax(scale * (q @ transposed(k)), allowed)
@@ -46,6 +67,15 @@ def attention(
     )
 
 
+def thirds(qkv: Array) -> tuple[Array, ...]:
+    """Views of queries, keys and values (B, S, heads, D); raises ValueError where they are none."""
+    shape = shape_of(qkv)
+    if len(shape) != 4 or shape[-1] % 3:
+        raise ValueError(f"self_attention takes queries, keys and values as (B, S, heads, 3 D), got {shape}")
+    size = shape[-1] // 3
+    return tuple(qkv[..., i * size : (i + 1) * size] for i in range(3))
+
+
 def masked_softmax(scores: Array, allowed: Array) -> Array:
     """The softmax along the last axis of the scores that are allowed; rows without any are 0."""
     xp = array_module(scores)
@@ -57,21 +87,16 @@ def masked_softmax(scores: Array, allowed: Array) -> Array:
 
 
 def visible(q: Array, k: Array, *, causal: bool, documents: Any, mask: Any) -> Array:
-    """Which query of q (B, heads, S, D) sees which key of k (B, heads, T, D): (B or 1, heads or 1, S, T)."""
+    """Which query of q (B, heads, S, D) sees which key of k (B, heads, T, D); it broadcasts to the scores."""
     xp, rows, columns = array_module(q), q.shape[2], k.shape[2]
     allowed = xp.ones((1, 1, rows, columns), bool)
     if causal:
-        allowed = xp.tril(allowed)
+        allowed = xp.arange(columns) <= xp.arange(rows)[:, None]
     if documents is not None:
         documents = checked_documents(xp.asarray(documents), q.shape[0], rows, columns)
         same = documents[:, None, :, None] == documents[:, None, None]
         allowed = allowed & same & (documents >= 0)[:, None, None]
-    if mask is not None:
-        mask, whole = xp.asarray(mask, dtype=bool), (*q.shape[:3], columns)
-        if np.broadcast_shapes(mask.shape, whole) != whole:
-            raise ValueError(f"attention of scores {whole} cannot take a mask {mask.shape}; broadcast it")
-        allowed = allowed & mask
-    return allowed
+    return allowed if mask is None else allowed & checked_mask(xp.asarray(mask), (*q.shape[:3], columns))
 
 
 def transposed(x: Array) -> Array:
@@ -87,6 +112,18 @@ def checked_documents(documents: Array, samples: int, queries: int, keys: int) -
             f"{queries} queries; got the shape {documents.shape}"
         )
     return documents
+
+
+def checked_mask(mask: Array, scores: tuple[int, ...]) -> Array:
+    """``mask`` with four axes; raises ValueError unless it has booleans and broadcasts to the scores."""
+    if mask.dtype != bool:
+        raise ValueError(
+            f"attention takes a mask of booleans, True where a query sees a key, got {mask.dtype}"
+        )
+    whole = (1,) * (4 - mask.ndim) + mask.shape
+    if any(n not in (1, m) for n, m in zip(whole, scores, strict=False)) or len(whole) != 4:
+        raise ValueError(f"attention of scores {scores} cannot take a mask {mask.shape}; broadcast it")
+    return mask.reshape(whole)
 
 
 def check_shapes(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]) -> None:

@@ -38,7 +38,7 @@ def few_digits(monkeypatch):
         data = mnist.load(name)
         return replace(data, train=data.train[:500], test=data.test[:100])
 
-    monkeypatch.setattr("backends.cli.training.load", load)
+    monkeypatch.setattr("backends.cli.net_settings.load", load)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from backends.model_parallel import ModelParallel
 from backends.pipeline import Pipeline
 from backends.stack import Stack
 from minigrad.mnist import load
-from minigrad.models import SAMPLE, find_net
+from minigrad.models import DIGIT, find_net
 from minigrad.serial import Serial
 from tests.backends.lanes import thorough
 
@@ -159,7 +159,7 @@ def test_it_stands_in_a_traced_stack():
 
     def stack(comm):
         grid = Grid(comm, data=2, pipe=2, model=2)
-        sample = {"sample": SAMPLE, "batch_size": 6}
+        sample = {"sample": DIGIT, "batch_size": 6}
         pipeline = Pipeline(grid.pipe, micro_batches=4, **sample)
         return Stack(GroupedDataParallel(grid.data), pipeline, ModelParallel(grid.model, **sample))
 

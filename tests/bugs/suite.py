@@ -1,6 +1,7 @@
 """All seeded bugs, by the part of the project that they are in."""
 
 from tests.bugs import (
+    in_attention,
     in_checkpoints,
     in_cluster,
     in_compression,
@@ -22,6 +23,7 @@ from tests.bugs import (
     in_servers,
     in_stopping,
     in_storms,
+    in_text,
     in_windows,
 )
 
@@ -29,6 +31,7 @@ PARTS = {
     "engine": in_engine.BUGS,
     "windows and samples": in_windows.BUGS,
     "ops": in_ops.BUGS,
+    "attention": in_attention.BUGS,
     "losses": in_losses.BUGS,
     "messages": in_messages.BUGS,
     "data parallel": in_data_parallel.BUGS,
@@ -46,6 +49,7 @@ PARTS = {
     "storms": in_storms.BUGS,
     "stopping": in_stopping.BUGS,
     "logs": in_logs.BUGS,
+    "text": in_text.BUGS,
     "cluster": in_cluster.BUGS,
     "checkpoints in memory": in_memory_checkpoints.BUGS,
 }

@@ -16,6 +16,7 @@ from minigrad.models import NETS, find_net, logistic_cost
 from minigrad.serial import Serial
 from minigrad.strategy import Strategy
 from minigrad.train import accuracy, fit
+from tests.minigrad.text_laws import a_net_takes_its_own_data
 
 RNG = np.random.default_rng(0)
 DATA = Batch(RNG.normal(size=(23, 4)), RNG.integers(0, 3, 23))
@@ -145,6 +146,7 @@ COUNTS = {
     "lenet": 160 + 4640 + 1568 * 128 + 128 + 1290,
     "vgg": 320 + 9248 + 18496 + 36928 + 3136 * 256 + 256 + 2570,
     "sigmoid": 784 * 25 + 25 + 260,
+    "transformer": (92 + 64) * 128 + 2 * (12 * 128**2 + 128 + 5 * 128 + 4 * 128) + 2 * 128,
 }
 
 
@@ -171,20 +173,21 @@ def test_the_law_of_the_start_catches_the_usual_weights():
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_every_net_has_the_parameters_it_says_and_takes_digits(name):
+def test_every_net_has_the_parameters_it_says_and_takes_its_data(name):
     net = find_net(name)
     model = net.build(np.random.default_rng(0))
     count = sum(p.size for p in model.parameters())
     assert count == COUNTS[name]
     described = (net.build.__doc__ or "").split()
     assert f"{count:,}" in described or name == "sigmoid"
-    data = net.prepare(Batch(np.zeros((2, 1, 28, 28), np.float32), np.array([3, 4])), np.float32)
-    loss = net.loss(model(Tensor(data.x)), data.y)
-    assert loss.shape == () and loss.dtype == np.float32 and loss.item() > 0
+    for dtype in (np.float32, np.float64):
+        a_net_takes_its_own_data(net, dtype)
 
 
 def test_an_unknown_net_names_the_choices():
-    with pytest.raises(ValueError, match="unknown net 'resnet'; choose one of mlp, lenet, vgg, sigmoid"):
+    with pytest.raises(
+        ValueError, match="unknown net 'resnet'; choose one of mlp, lenet, vgg, sigmoid, trans"
+    ):
         find_net("resnet")
 
 

@@ -84,8 +84,8 @@ def train_by_programs(comm: MPIComm, rate: float, iterations: int, turns: int = 
     n, own = len(digits.train), comm.split(comm.rank)
     how = {"batch_size": n, "dtype": "float64", "lr": rate}
     runs = {
-        "serial": TrainingRun(net, digits, backend_of("serial", own, n), alone=True, **how),
-        "minigrad": TrainingRun(net, digits, backend_of("data parallel", comm, n), **how),
+        "serial": TrainingRun(net, digits, backend_of(net, "serial", own, n), alone=True, **how),
+        "minigrad": TrainingRun(net, digits, backend_of(net, "data parallel", comm, n), **how),
     }
     plain = PlainProgram(comm, runs["minigrad"], rate)
     for turn in range(turns):

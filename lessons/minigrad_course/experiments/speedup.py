@@ -100,7 +100,7 @@ def peers(comm: Communicator, net: str, batch_size: int, dtype: str) -> dict[str
         name if name == "serial" else f"{name}, {ranks}": TrainingRun(
             find_net(net),
             load("mnist5k"),
-            backend_of(name, own if ranks == 1 else comm, batch_size),
+            backend_of(find_net(net), name, own if ranks == 1 else comm, batch_size),
             batch_size=batch_size,
             dtype=dtype,
             alone=ranks == 1,

@@ -118,7 +118,7 @@ def run_of(strategy: str, comm: Communicator, batch_size: int) -> TrainingRun:
     return TrainingRun(
         net,
         load("mnist5k"),
-        backend_of(strategy, comm, batch_size),
+        backend_of(net, strategy, comm, batch_size),
         batch_size=batch_size,
         dtype="float64",
         lr=net.lr * min(batch_size / BATCH, 1),

@@ -13,7 +13,7 @@ from backends.comm.communicator import Communicator
 from backends.registry import find_strategy
 from minigrad.data import Batch, minibatches
 from minigrad.mnist import Dataset
-from minigrad.models import SAMPLE, Net
+from minigrad.models import Net
 from minigrad.optim import SGD
 from minigrad.serial import Serial
 from minigrad.strategy import Strategy
@@ -23,9 +23,9 @@ MICRO_BATCHES = 4  # of a pipeline
 STRATEGIES = ("data parallel", "data parallel, shared memory", "model parallel", "pipeline")
 
 
-def backend_of(strategy: str, comm: Communicator, batch_size: int) -> Strategy:
-    """One of ``STRATEGIES`` on the ranks of ``comm``, or "serial"."""
-    sample: dict[str, Any] = {"sample": SAMPLE, "batch_size": batch_size}
+def backend_of(net: Net, strategy: str, comm: Communicator, batch_size: int) -> Strategy:
+    """One of ``STRATEGIES`` for a net on the ranks of ``comm``, or "serial"."""
+    sample: dict[str, Any] = {"sample": net.sample, "batch_size": batch_size}
     match strategy:
         case "serial":
             return Serial()

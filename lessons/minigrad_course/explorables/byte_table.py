@@ -18,7 +18,7 @@ from backends.partition import bounds_by_bytes
 from backends.pipeline import SCHEDULES, Backward, Forward, Timetable, Weight
 from backends.pipeline.schedule import around
 from minigrad.data import Batch
-from minigrad.models import NETS, SAMPLE, Net
+from minigrad.models import NETS, Net
 from minigrad.module import Sequential
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
@@ -99,7 +99,7 @@ def stages_of(net: Net, number: int) -> dict[str, Any]:
     The input of the first stage is a part of the batch, which is there anyway, and counts as 0, like the
     targets.
     """
-    batch = net.prepare(Batch(np.zeros((SAMPLES, *SAMPLE)), np.zeros(SAMPLES, int)), "float32")
+    batch = net.prepare(Batch(np.zeros((SAMPLES, *net.sample.shape)), np.zeros(SAMPLES, int)), "float32")
     model = net.build(np.random.default_rng(0)).to(dtype="float32")
     assert isinstance(model, Sequential)
     bounds = bounds_by_bytes(model, number)

@@ -6,12 +6,12 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``__init__.py`
 """  # isort: skip_file
 
 from . import (
-    activation, adaptive_pool, batch_norm, conv, conv_pool, cross_entropy, einsum, elementwise, gather,
-    group_norm, interpolate, layer_norm, linear, loss, order, pool, reduce, scan, shape, softmax,
+    activation, adaptive_pool, attention, batch_norm, conv, conv_pool, cross_entropy, einsum, elementwise,
+    gather, group_norm, interpolate, layer_norm, linear, loss, order, pool, reduce, scan, shape, softmax,
 )  # fmt: skip
 
 __all__ = [
-    "activation", "adaptive_pool", "batch_norm", "conv", "conv_pool", "cross_entropy", "einsum",
-    "elementwise", "gather", "group_norm", "interpolate", "layer_norm", "linear", "loss", "order", "pool",
-    "reduce", "scan", "shape", "softmax",
+    "activation", "adaptive_pool", "attention", "batch_norm", "conv", "conv_pool", "cross_entropy",
+    "einsum", "elementwise", "gather", "group_norm", "interpolate", "layer_norm", "linear", "loss", "order",
+    "pool", "reduce", "scan", "shape", "softmax",
 ]  # fmt: skip

@@ -20,7 +20,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from backends import registry
-from backends.cli import curves, doctor, main, parallel, run_folder, train, training
+from backends.cli import curves, doctor, main, net_settings, parallel, run_folder, train, training
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.launch import launch
@@ -140,7 +140,7 @@ def test_exact_commands_take_no_winograd_convolution(minigrad, monkeypatch, comm
         by_winograd.append(w.shape)
         return winograd.winograd(x, w, geometry)
 
-    monkeypatch.setattr(training, "load", few)
+    monkeypatch.setattr(net_settings, "load", few)
     way = conv.ALGORITHMS["winograd"]._replace(convolve=counted)
     monkeypatch.setitem(conv.ALGORITHMS, "winograd", way)
     arguments = [command, "--net", "vgg", "--dtype", "float32", "--batch", "4", "--transport", "threads"]

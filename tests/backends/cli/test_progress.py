@@ -81,7 +81,7 @@ def test_rank_0_prints_one_line_an_epoch(capsys, settings):
         ("== (self.epochs - 1) % every", "== 0", SETTINGS[1]),
         ("{epoch + 1} of", "{epoch} of", SETTINGS[0]),
         ("[-(steps // (epoch + 1)) :]", "", SETTINGS[0]),
-        ("* accuracies[-1]", "* accuracies[0]", SETTINGS[0]),
+        ("results[-1]", "results[0]", SETTINGS[0]),
     ],
 )
 def test_a_broken_line_is_seen(capsys, old, new, settings):

@@ -57,7 +57,9 @@ def evaluates(module: ModuleType, folder) -> None:
 def test_right_answers_are_counted(tmp_path):
     evaluates(saved_model, tmp_path)
     with pytest.raises(AssertionError):
-        evaluates(mutant("backends.cli.saved_model", (".test, dtype", ".train[:1000], dtype")), tmp_path)
+        evaluates(
+            mutant("backends.cli.saved_model", ("data.test, saved", "data.train[:1000], saved")), tmp_path
+        )
     with pytest.raises(AssertionError):
         evaluates(mutant("backends.cli.saved_model", ("model.load_state_dict(arrays)", "pass")), tmp_path)
 

@@ -16,7 +16,7 @@ from backends.model_parallel.model_parallel import ModelParallel, SplitLayers
 from backends.model_parallel.plan import choose, default_plan, numbers, read_plan, show
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
-from minigrad.models import SAMPLE, find_net
+from minigrad.models import DIGIT, find_net
 from tests.backends.model_parallel.split_models import sent
 
 
@@ -319,16 +319,16 @@ def test_a_toml_plan_is_shown_as_toml(tmp_path):
 def test_the_nets_of_the_lessons_split_their_large_linear_layers(net, plan):
     model = find_net(net).build(np.random.default_rng(0))
     for ranks in (2, 4):
-        assert default_plan(model, ranks, 64, SAMPLE) == default_plan(model, ranks, 64) == plan
+        assert default_plan(model, ranks, 64, DIGIT) == default_plan(model, ranks, 64) == plan
 
 
 def test_the_choice_can_be_read():
     model = find_net("lenet").build(np.random.default_rng(0))
-    text = show(choose(model, 2, 64, SAMPLE))
+    text = show(choose(model, 2, 64, DIGIT))
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines[3] == "7 Linear(1568, 128) row 200,832 58,368"
     assert len(lines) == 6 and lines[0].startswith("layer split by") and lines[-1] == "all 213,012 58,368"
-    everything = choose(model, 2, 10**6, SAMPLE)
+    everything = choose(model, 2, 10**6, DIGIT)
     assert [c.kind for c in everything if c.kind] == []  # too many samples: weights are cheaper
 
 

@@ -146,6 +146,25 @@ def looked_up(drawn: Drawn) -> SearchStrategy[Drawn]:
     return indices.map(lambda i: ([table, on_device(i)], settings))
 
 
+@st.composite
+def attended(draw, packed: bool = False) -> Drawn:
+    """Queries, keys and values, or one array of them, and settings that say who sees whom."""
+    (samples, rows, heads, size), more = draw(st.tuples(*[st.integers(0, 3)] * 4)), draw(st.integers(0, 3))
+    alone = packed or draw(st.booleans())  # a sequence that attends to itself
+    columns = rows if alone else more
+    shapes = [(samples, rows, heads, 3 * size)]
+    if not packed:
+        shapes = [(samples, n, heads, m) for n, m in ((rows, size), (columns, size), (columns, more))]
+    settings: dict[str, Any] = {"causal": draw(st.booleans())}
+    if draw(st.booleans()):
+        whole = [(samples, heads, rows, columns), (heads, 1, columns), (rows, 1), (1, 1, rows, columns)]
+        settings["mask"] = on_device(draw(hnp.arrays(bool, draw(st.sampled_from(whole)))))
+    if alone and draw(st.booleans()):
+        documents = hnp.arrays(np.int32, (samples, rows), elements=st.integers(-1, 1))
+        settings["documents"] = on_device(draw(documents))
+    return [draw(arrays(shape, normal)) for shape in shapes], settings
+
+
 def one_of(*values: Any) -> Setting:
     return lambda _: st.sampled_from(values)
 

@@ -1,0 +1,52 @@
+"""``minigrad generate``: a text that a trained model writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from minigrad.generate import generate
+from minigrad.text import numbers_of
+
+from .next_command import NextCommand
+from .saved_model import load_model
+
+
+def written(file: Path, prompt: str, symbols: int, temperature: float, seed: int) -> str:
+    """The prompt, and ``symbols`` that the model in a file writes after it.
+
+    Raises OSError where the file cannot be read; ValueError where it holds no net that learned from text, for
+    symbols that the model does not know, and what ``generate`` refuses.
+    """
+    saved = load_model(file)
+    if not saved.net.sizes:
+        raise ValueError(
+            f"{file} holds {saved.name}, which tells images apart and writes no text; train --net transformer"
+        )
+    content = prompt.encode("utf-8", "surrogateescape")
+    more = generate(
+        saved.model,
+        numbers_of(content, saved.symbols, "the prompt"),
+        symbols,
+        length=saved.net.sizes["length"],
+        temperature=temperature,
+        rng=seed,
+    )
+    return (content + bytes(saved.symbols[number] for number in more)).decode("utf-8", "replace")
+
+
+def write(
+    file: Annotated[Path, typer.Argument(help="model file that train wrote")],
+    prompt: Annotated[str, typer.Option(help="how the text begins", metavar="TEXT")] = "The ",
+    symbols: Annotated[int, typer.Option(help="symbols to write", metavar="N", min=1)] = 200,
+    temperature: Annotated[
+        float, typer.Option(help="0: always the likeliest symbol; 1: as the model learned", metavar="NUMBER")
+    ] = 0.8,
+    seed: Annotated[int, typer.Option(help="random seed of what is drawn", metavar="N", min=0)] = 0,
+) -> None:
+    """Write a text as a trained transformer would go on from a prompt."""
+    print(written(file, prompt, symbols, temperature, seed))
+    NextCommand("minigrad lesson 17", "how a symbol looks at those before it").show(Console())

@@ -1,0 +1,85 @@
+"""Which net a command takes, of which sizes, and the data that it learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from minigrad.data import Dataset
+from minigrad.mnist import load
+from minigrad.models import NETS, Net, find_net
+from minigrad.text import Text, text
+
+SIZES = ("length", "width", "heads", "blocks")  # of a net for text
+DATASETS = tuple(dict.fromkeys(name for net in NETS.values() for name in net.datasets))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetSettings:
+    """A net by its name, and for one that learns from text its sizes and the file of the text.
+
+    A size of None is the net's own. A ``text`` of None is the course's prose.
+    """
+
+    net: str = "lenet"
+    text: str | None = None
+    length: int | None = None
+    width: int | None = None
+    heads: int | None = None
+    blocks: int | None = None
+
+    def with_sizes(self) -> dict[str, Any]:
+        """The fields by name, with the net's own sizes; ValueError for those that the net does not have."""
+        net = find_net(self.net)
+        for name in ("text", *SIZES):
+            if getattr(self, name) is not None and not net.sizes:
+                raise ValueError(
+                    f"--{name} is for nets that learn from text, and {self.net} takes {of_shape(net)}; "
+                    "leave it out, or choose --net transformer"
+                )
+        sizes = {name: getattr(self, name) or net.sizes.get(name) for name in SIZES}
+        return {"net": self.net, "text": self.text, **sizes}
+
+    def check_dataset(self, dataset: str) -> None:
+        """Raise ValueError unless the net's inputs are like the samples of ``dataset``."""
+        net = find_net(self.net)
+        if dataset not in net.datasets:
+            other = next(name for name in (NetSettings.net, *NETS) if dataset in NETS[name].datasets)
+            raise ValueError(
+                f"{self.net} takes {of_shape(net)}, and {dataset} has {of_shape(NETS[other])}; choose "
+                f"--net {other}, or --dataset {net.datasets[0]}"
+            )
+
+    @cached_property
+    def sized_net(self) -> Net:
+        """The net, with a table of all symbols of the text."""
+        net = find_net(self.net)
+        if not net.sizes:
+            return net
+        return net_of_sizes(net, vars(self), self.of_text.symbols)
+
+    def load(self, dataset: str) -> Dataset:
+        """The data set, a ``Text`` or images."""
+        return self.of_text if dataset == "text" else load(dataset)
+
+    @cached_property
+    def of_text(self) -> Text:
+        """The text in rows of the net's length."""
+        length = self.length or find_net(self.net).sizes["length"]
+        return text(length, None if self.text is None else Path(self.text))
+
+
+def net_of_sizes(net: Net, sizes: Mapping[str, Any], symbols: bytes) -> Net:
+    """The net with those sizes that are known, for this many symbols."""
+    known = {name: sizes[name] for name in SIZES if sizes.get(name) is not None}
+    return net.resized(symbols=len(symbols), **known)
+
+
+def of_shape(net: Net) -> str:
+    """What the net's inputs are, in words."""
+    if net.sample.integers is not None:
+        return f"rows of {net.sample.shape[0]} symbols"
+    return f"images of {' x '.join(map(str, net.sample.shape[1:]))}"
