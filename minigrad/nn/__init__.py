@@ -5,10 +5,11 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 """  # isort: skip_file
 
 from ..cross_entropy_loss import CrossEntropyLoss
-from ..module import Module, Sequential, evaluation_mode
+from ..module import Module, ModuleList, Sequential, evaluation_mode
 from ..tensor import Parameter
 from .activation import (
-    ELU, GELU, Flatten, Hardswish, LeakyReLU, LogSigmoid, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh,
+    ELU, GELU, Flatten, Hardswish, Identity, LeakyReLU, LogSigmoid, ReLU, Sigmoid, SiLU, Softmax, Softplus,
+    Tanh,
 )  # fmt: skip
 from .conv import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
 from .dropout import Dropout
@@ -19,7 +20,7 @@ from .pool import AdaptiveAvgPool2d, AdaptiveMaxPool2d, AvgPool1d, AvgPool2d, Ma
 __all__ = [
     "AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "AvgPool1d", "AvgPool2d", "BatchNorm", "Conv1d", "Conv2d",
     "ConvTranspose1d", "ConvTranspose2d", "CrossEntropyLoss", "Dropout", "ELU", "Embedding", "Flatten",
-    "GELU", "GhostBatchNorm", "GroupNorm", "InstanceNorm", "Hardswish", "LayerNorm", "LeakyReLU", "Linear",
-    "LogSigmoid", "MaxPool1d", "MaxPool2d", "Module", "Parameter", "RMSNorm", "ReLU", "Sequential", "SiLU",
-    "Sigmoid", "Softmax", "Softplus", "Tanh", "Upsample", "evaluation_mode",
+    "GELU", "GhostBatchNorm", "GroupNorm", "InstanceNorm", "Hardswish", "Identity", "LayerNorm", "LeakyReLU",
+    "Linear", "LogSigmoid", "MaxPool1d", "MaxPool2d", "Module", "ModuleList", "Parameter", "RMSNorm", "ReLU",
+    "Sequential", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "Upsample", "evaluation_mode",
 ]  # fmt: skip
