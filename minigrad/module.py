@@ -48,7 +48,8 @@ class Module:
     def __call__(self, *inputs: Any, **keywords: Any) -> Tensor:
         """What ``forward`` gives for any number of inputs, ``attention(q, k, v, mask=...)``."""
         try:
-            y = self.forward(*inputs, **keywords)
+            one = len(inputs) == 1 and not keywords  # the quick call of most layers
+            y = self.forward(inputs[0]) if one else self.forward(*inputs, **keywords)
         except (ValueError, TypeError) as error:
             if not self.children():  # the innermost layer signs the error
                 error.args = (f"in {self!r}: {error}",)
