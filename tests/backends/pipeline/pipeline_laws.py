@@ -35,7 +35,7 @@ from minigrad.serial import Serial
 from minigrad.strategy import Strategy
 from minigrad.tape import Tape
 from minigrad.work import Work, forward_backward_pass
-from tests.nets import OPTIMIZERS, Build, batches_of, mlp, sample_of
+from tests.nets import OPTIMIZERS, Build, batches_of, mlp, sample_of, tied
 
 TAGS = range(p2p.FIRST_TAG, p2p.FIRST_TAG + p2p.TAGS)
 TWO_WAY = ("chimera", "dualpipe")
@@ -169,6 +169,12 @@ def stack_trains(
             serial=serial,
         ),
     )
+
+
+def joint_norms_over_three_axes(optimizer: str, data: Any = DataParallel) -> None:
+    """Data 2 x pipe 2 x model 2; weights are split, replicated, and tied over both stages."""
+    plan = {"0": "column", "7": "row"}
+    stack_trains((2, 2, 2), "1f1b", 2, plan, build=tied, sizes=(5, 4), optimizer=optimizer, data=data)
 
 
 def all_three_axes_train_like_serial(comm: Communicator, *, traced: bool) -> None:
