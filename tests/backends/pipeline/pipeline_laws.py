@@ -28,7 +28,7 @@ from backends.pipeline.schedule import Schedule
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.timetable import Backward, Forward
 from backends.stack import Stack
-from minigrad import ops
+from minigrad import nn, ops
 from minigrad.data import Batch, shares
 from minigrad.device import array_module
 from minigrad.serial import Serial
@@ -116,6 +116,20 @@ def trains(
         )
 
     run_ranks(ranks, work, **(how or {}))
+
+
+def passing_on(rng: np.random.Generator) -> nn.Module:
+    """Five of seven layers give what they get: identities, and a dropout in eval mode."""
+    dropout = nn.Dropout(0.5, rng=rng).eval()
+    layers = [nn.Linear(4, 5, rng=rng), nn.Identity(), dropout, nn.Linear(5, 3, rng=rng), nn.Identity()]
+    return nn.Sequential(nn.Identity(), *layers, nn.Identity())
+
+
+def stages_may_pass_on_what_they_get(
+    bounds: tuple[int, ...], schedule: str = "1f1b", **settings: Any
+) -> None:
+    """The law, for bounds between the seven layers of ``passing_on``."""
+    trains(len(bounds) - 1, schedule, build=passing_on, sizes=(8, 5), bounds=bounds, **settings)
 
 
 class Together(Serial):
