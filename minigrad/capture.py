@@ -295,13 +295,16 @@ class CapturedUpdate:
         self.optimizer.apply(update._replace(g=g, coefficients=of_gpu) for update, g, of_gpu in parts)
 
 
-def constants_of(optimizer: Optimizer) -> tuple[dict[str, Any], list[Any]]:
+def constants_of(optimizer: Optimizer) -> tuple[list[dict[str, Any]], list[Any]]:
     """What the graph of an update holds: settings besides the rate; parameters, and arrays of the state."""
-    settings = {
-        k: v.copy() if v.__class__ in (list, dict) else v
-        for k, v in vars(optimizer).items()
-        if k not in ("parameters", "state", "lr")
-    }
+    settings = [
+        {
+            k: v.copy() if v.__class__ in (list, dict) else v
+            for k, v in vars(one).items()
+            if k not in ("parameters", "state", "lr", "ratio", "groups")
+        }
+        for one in (optimizer, *optimizer.groups)
+    ]
     objects = [x for p in optimizer.parameters for x in (p, p.data, p.requires_grad)]
     kind = optimizer.parameters[0].data.__class__
     return settings, objects + [x for state in optimizer.state for x in state.values() if x.__class__ is kind]

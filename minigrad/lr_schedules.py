@@ -24,10 +24,21 @@ def constant(lr: float, steps: int) -> Schedule:
     return lambda t: lr
 
 
-def cosine(lr: float, steps: int) -> Schedule:
-    """From ``lr`` down to 0 along half a cosine (Loshchilov and Hutter 2017)."""
-    last = max(steps, 1)
-    return lambda t: 0.5 * lr * (1 + math.cos(math.pi * min(t, last) / last))
+def cosine(lr: float, steps: int, *, from_step: int = 0, min_lr: float = 0.0) -> Schedule:
+    """From ``lr`` down to ``min_lr`` along half a cosine (Loshchilov and Hutter 2017), after ``from_step``.
+
+    ``warm_up(cosine(lr, steps, from_step=n), n, 0.0)`` is what transformers are usually trained with: a
+    straight rise over n steps to ``lr`` itself, then half a cosine over the other ones. Raises ValueError
+    unless 0 <= from_step <= steps and 0 <= min_lr <= lr.
+    """
+    if not (0 <= from_step <= steps and 0 <= min_lr <= lr):
+        raise ValueError(
+            f"a cosine falls from lr {lr} to a min_lr of 0 to lr, from one of {steps} steps on; got "
+            f"min_lr={min_lr} and from_step={from_step}"
+        )
+    last = max(steps - from_step, 1)
+    share = lambda t: (min(max(t, from_step), steps) - from_step) / last  # noqa: E731
+    return lambda t: min_lr + 0.5 * (lr - min_lr) * (1 + math.cos(math.pi * share(t)))
 
 
 def step(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MethodType
@@ -46,8 +46,10 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} needs a forward method")
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Tensor:
+        """What ``forward`` gives for any number of inputs, ``attention(q, k, v, mask=...)``."""
         try:
-            y = self.forward(*inputs, **keywords)
+            one = len(inputs) == 1 and not keywords  # the quick call of most layers
+            y = self.forward(inputs[0]) if one else self.forward(*inputs, **keywords)
         except (ValueError, TypeError) as error:
             if not self.children():  # the innermost layer signs the error
                 error.args = (f"in {self!r}: {error}",)
@@ -348,10 +350,67 @@ def way_to_layers(value: Any) -> str:
     return f"got {type(value).__name__}; put it into the forward method of a Module"
 
 
+def checked_modules(modules: Iterable[Any]) -> list[Module]:
+    """A list of ``modules``; raises TypeError for what is none."""
+    modules = list(modules)
+    for module in modules:
+        if not isinstance(module, Module):
+            raise TypeError(f"a list of modules has an item that is none, {way_to_layers(module)}")
+    return modules
+
+
 CONTAINERS = (Module, Parameter, list, tuple, dict, set, frozenset)
 
 
-class Sequential(Module):
+class ModuleList(Module):
+    """Modules in a list that is a module, too; it computes nothing itself, and a forward calls them.
+
+    ``self.blocks = nn.ModuleList(Block(rng) for _ in range(4))`` has parameters "blocks.0.weight" and so on,
+    as PyTorch's. It has what a list has: indices, slices, which are lists of modules again, ``append``,
+    ``extend``, ``len`` and loops. Raises TypeError for what is no module.
+    """
+
+    def __init__(self, modules: Iterable[Module] = ()):
+        self.layers = checked_modules(modules)
+
+    def append(self, module: Module) -> Self:
+        """Put ``module`` at the end."""
+        return self.extend([module])
+
+    def extend(self, modules: Iterable[Module]) -> Self:
+        """Put ``modules`` at the end, in their order."""
+        self.layers += checked_modules(modules)
+        return self
+
+    def children(self) -> dict[str, Module]:
+        return {name.removeprefix("layers."): child for name, child in super().children().items()}
+
+    def replace(self, child: str, module: Module) -> None:
+        super().replace(f"layers.{child}", module)
+
+    def forward(self, *inputs: Any, **keywords: Any) -> Tensor:
+        raise NotImplementedError(
+            f"a {type(self).__name__} computes nothing; call its modules in a forward, or take a Sequential"
+        )
+
+    def __getitem__(self, i: int | slice) -> Any:
+        return self.of_slice(self.layers[i]) if isinstance(i, slice) else self.layers[i]
+
+    def of_slice(self, layers: list[Module]) -> Module:
+        """What a slice with these ``layers`` is."""
+        return ModuleList(layers)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def describe(self) -> str:
+        return ", ".join(layer.in_one_line() for layer in self.layers)
+
+
+class Sequential(ModuleList):
     """Layers applied in order; ``model[2]`` is the third. Parameters are named by position: "2.weight".
 
     Neighbours that can compute together do so where it pays (``in_one_pass``), unless a segment or stage ends
@@ -365,11 +424,8 @@ class Sequential(Module):
                 raise TypeError(f"a Sequential takes layers one by one, {way_to_layers(layer)}")
         self.layers = list(layers)
 
-    def children(self) -> dict[str, Module]:
-        return {name.removeprefix("layers."): child for name, child in super().children().items()}
-
-    def replace(self, child: str, module: Module) -> None:
-        super().replace(f"layers.{child}", module)
+    def of_slice(self, layers: list[Module]) -> Module:
+        return Sequential(*layers)
 
     def forward(self, x: Any) -> Tensor:
         return self.forward_range(x, 0, len(self.layers))
@@ -396,12 +452,3 @@ class Sequential(Module):
         while i < bound:
             i += 1 + self.layers[i].in_one_pass(self.layers[i + 1 :])
         return i
-
-    def __getitem__(self, i: int) -> Module:
-        return self.layers[i]
-
-    def __len__(self) -> int:
-        return len(self.layers)
-
-    def describe(self) -> str:
-        return ", ".join(layer.in_one_line() for layer in self.layers)

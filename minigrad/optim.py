@@ -7,7 +7,7 @@ Lecture section: gradient descent. Lesson: 01_gradient_descent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple, Self
 
@@ -15,13 +15,16 @@ import numpy as np
 
 from . import optim_kernels
 from .device import Array, array_module, on_gpu, to_floats
-from .keyword_settings import check_positions
+from .keyword_settings import check_positions, positions_and_settings
 from .lookup import lookup
 from .module import Module
 from .optim_kernels import Update
 from .tensor import Parameter, Tensor
 
-__all__ = ["LARS", "SGD", "Adagrad", "Adam", "AdamW", "HeavyBall", "Optimizer", "RMSprop"]
+__all__ = ["LARS", "SGD", "Adagrad", "Adam", "AdamW", "HeavyBall", "Optimizer", "RMSprop", "decay_groups"]
+
+Parameters = Iterable[Parameter] | Sequence[Mapping[str, Any]]
+"""Parameters, or groups of them with settings of their own, as ``{"params": [...], "lr": 0.1}``."""
 
 
 class Part(NamedTuple):
@@ -39,36 +42,65 @@ class ParametersElsewhere(list[Parameter]):
 class Optimizer:
     """Updates every parameter that has a gradient; ``lr`` may be changed between steps.
 
-    A parameter that is passed twice counts once. Raises ValueError for settings out of range and for no
-    parameters, unless they are ``ParametersElsewhere``; TypeError for anything else than parameters.
+    With ``maximize`` the loss rises: each step is that of the gradient's opposite, as in PyTorch.
+
+    ``parameters`` may be groups of them with settings of their own, dicts as PyTorch takes them:
+    ``[{"params": matrices, "lr": 0.1}, {"params": biases, "weight_decay": 0.0}]``. Each of ``groups`` is then
+    an optimizer, whose settings may be changed between steps, but for ``lr``: its rate stays ``ratio`` times
+    that of the whole optimizer, so a schedule, which sets the latter, scales the rates of all groups.
+
+    A parameter that is passed twice counts once. Raises ValueError for settings out of range, a parameter in
+    two groups, and for no parameters, unless they are ``ParametersElsewhere``; TypeError for anything else
+    than parameters, and for a setting in a group that the optimizer does not have.
     """
 
     needs_norms = False
     adaptive = False  # whether a step is divided by the size of gradients
+    maximize = False
     limit: float | None = None
+    groups: Sequence[Any] = ()
 
     def __new__(cls, *arguments: Any, **settings: Any) -> Self:
         """Raises TypeError, naming the settings, where some are passed by position."""
         check_positions(cls.__init__, cls.__name__, len(arguments), unseen=1)
-        return super().__new__(cls)
+        optimizer = super().__new__(cls)
+        parameters = arguments[0] if arguments else settings.pop("parameters", None)
+        if isinstance(parameters, list | tuple) and any(isinstance(group, dict) for group in parameters):
+            optimizer.groups = [optimizer_of(cls, group, arguments[1:], settings) for group in parameters]
+        return optimizer
 
-    def __init__(self, parameters: Iterable[Parameter], lr: float, **at_least_zero: float):
+    def __init__(self, parameters: Parameters, lr: float, **at_least_zero: float):
+        if self.groups:
+            elsewhere = any(isinstance(g["params"], ParametersElsewhere) for g in parameters)
+            in_groups: list[Parameter] = [
+                parameter for group in self.groups for parameter in group.parameters
+            ]
+            if len(set(in_groups)) < len(in_groups):
+                raise ValueError("a parameter is in two groups; leave it in one of them")
+            parameters = in_groups or (ParametersElsewhere() if elsewhere else [])
         self.parameters = unique_parameters(parameters)
+        if not self.parameters and not isinstance(parameters, ParametersElsewhere):
+            raise ValueError(
+                f"{REQUIREMENT}; got none, so nothing would be trained (a rank whose layers have none passes "
+                "model.parameters() itself)"
+            )
         if not 0 < lr < inf:  # NaN too
             raise ValueError(f"lr must be positive, got {lr}")
         for name, value in at_least_zero.items():
             if not value >= 0:
                 raise ValueError(f"{name} must not be negative, got {value}")
-        self.lr = lr
+        self.lr, self.ratio = lr, 1.0
+        for group in self.groups:
+            group.ratio = group.lr / lr
         self.state: list[dict[str, Any]] = [{} for _ in self.parameters]
 
     def __repr__(self) -> str:
         """The settings, and how much is trained.
 
-        >>> SGD([Parameter(np.zeros((10, 784))), Parameter(np.zeros(10))], 0.1, momentum=0.9)
-        SGD(2 parameters of 7,850 elements, lr=0.1, momentum=0.9, nesterov=False, weight_decay=0.0)
+        >>> Adagrad([Parameter(np.zeros((10, 784))), Parameter(np.zeros(10))], 0.1)
+        Adagrad(2 parameters of 7,850 elements, lr=0.1, eps=1e-10, weight_decay=0.0, maximize=False)
         """
-        hidden = ("parameters", "state")
+        hidden = ("parameters", "state", "ratio")
         settings = [f"{name}={value!r}" for name, value in vars(self).items() if name not in hidden]
         size = sum(parameter.size for parameter in self.parameters)
         trained = f"{len(self.parameters)} parameters of {size:,} elements"
@@ -115,6 +147,9 @@ class Optimizer:
         """The arguments of ``update`` for each parameter that one step changes; the states count the step."""
         if not 0 <= self.lr < inf:
             raise ValueError(f"lr must not be negative, and finite, got {self.lr}; look at the schedule")
+        for group in self.groups:
+            group.lr = group.ratio * self.lr
+        group_of = self.group_of_each()
         if parts is None:
             numbered = enumerate(self.parameters)
             parts = [Part(i, p.data, p.grad if p.requires_grad else None) for i, p in numbered]
@@ -124,26 +159,34 @@ class Optimizer:
             parts = self.clip(parts, squares)
             rates = self.rates(squares)
         else:
-            rates = [self.lr] * len(self.parameters)
+            rates = [group.lr for group in group_of]
         for i, (n, w, g) in enumerate(parts):
             if i == len(self.state):
                 self.state.append({})
             if g is not None:
-                yield Update(w, g, self.state[i], self.coefficients(self.state[i], rates[n]))
+                group = group_of[n]
+                yield Update(w, g, self.state[i], group.coefficients(self.state[i], rates[n]), group)
+
+    def group_of_each(self) -> list[Any]:
+        """For each parameter the optimizer that has its settings: one of ``groups``, or this one."""
+        group_of = {parameter: group for group in self.groups for parameter in group.parameters}
+        return [group_of.get(parameter, self) for parameter in self.parameters]
 
     def apply(self, updates: Iterable[Update]) -> None:
         """Call ``update`` for each, or, on a GPU, the form of it that updates many parameters at once."""
-        together: dict[np.dtype, list[Update]] = {}
+        together: dict[tuple[np.dtype, Any], list[Update]] = {}
         gpu_form = GPU_FORMS.get(type(self).update)
         for update in updates:
-            w, g, state, coefficients = update
+            if update.optimizer.maximize:
+                update = update._replace(g=-update.g)
+            w, g, state, coefficients, group = update
             if gpu_form is not None and on_gpu(w) and are_flat(w, g):
-                together.setdefault(w.dtype, []).append(update)
+                together.setdefault((w.dtype, group), []).append(update)
             else:
-                self.update(w, g, state, *coefficients)
+                group.update(w, g, state, *coefficients)
         if gpu_form is not None:
-            for some in together.values():
-                gpu_form(self, some)
+            for (_, group), some in together.items():
+                gpu_form(group, some)
 
     def squares(self, parts: list[Part]) -> np.ndarray:
         """The squared 2-norm of each parameter's elements among ``parts`` and of their gradients, (n, 2)."""
@@ -166,7 +209,7 @@ class Optimizer:
 
     def rates(self, squares: np.ndarray) -> list[float]:
         """The learning rate of each parameter."""
-        return [self.lr] * len(self.parameters)
+        return [group.lr for group in self.group_of_each()]
 
     def coefficients(self, state: dict[str, Any], rate: float) -> tuple[float, ...]:
         """The numbers of one update that change from step to step; ``update`` takes them after ``state``.
@@ -189,17 +232,19 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        parameters: Iterable[Parameter],
+        parameters: Parameters,
         lr: float,
         *,
         momentum: float = 0.0,
         nesterov: bool = False,
         weight_decay: float = 0.0,
+        maximize: bool = False,
     ):
         super().__init__(parameters, lr, momentum=momentum, weight_decay=weight_decay)
         if nesterov and not momentum:
             raise ValueError("nesterov needs a momentum above 0")
         self.momentum, self.nesterov, self.weight_decay = momentum, nesterov, weight_decay
+        self.maximize = maximize
 
     def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
         if self.momentum and "v" not in state:
@@ -223,7 +268,7 @@ class HeavyBall(Optimizer):
 
     def __init__(
         self,
-        parameters: Iterable[Parameter],
+        parameters: Parameters,
         lr: float,
         *,
         momentum: float = 0.9,
@@ -266,7 +311,7 @@ class LARS(HeavyBall):
 
     def __init__(
         self,
-        parameters: Iterable[Parameter],
+        parameters: Parameters,
         lr: float = 0.1,
         *,
         momentum: float = 0.9,
@@ -282,8 +327,10 @@ class LARS(HeavyBall):
         squares = squares[: len(self.parameters)]  # the rest belongs to other ranks' parameters
         w, g = np.sqrt(squares).T
         moving = (w > 0) & (g > 0) & np.array([p.ndim > 1 for p in self.parameters], dtype=bool)
-        below = np.where(moving, g + self.weight_decay * w, 1)
-        return (self.lr * np.where(moving, self.trust * w / below, 1)).tolist()
+        settings = [(group.lr, group.trust, group.weight_decay) for group in self.group_of_each()]
+        lr, trust, decay = np.array(settings).reshape(-1, 3).T
+        below = np.where(moving, g + decay * w, 1)
+        return (lr * np.where(moving, trust * w / below, 1)).tolist()
 
 
 class Adagrad(Optimizer):
@@ -293,14 +340,15 @@ class Adagrad(Optimizer):
 
     def __init__(
         self,
-        parameters: Iterable[Parameter],
+        parameters: Parameters,
         lr: float = 0.01,
         *,
         eps: float = 1e-10,
         weight_decay: float = 0.0,
+        maximize: bool = False,
     ):
         super().__init__(parameters, lr, eps=eps, weight_decay=weight_decay)
-        self.eps, self.weight_decay = eps, weight_decay
+        self.eps, self.weight_decay, self.maximize = eps, weight_decay, maximize
 
     def update(self, w: Array, g: Array, state: dict[str, Any], rate: float) -> None:
         xp = array_module(w)
@@ -325,7 +373,7 @@ class RMSprop(Optimizer):
 
     def __init__(
         self,
-        parameters: Iterable[Parameter],
+        parameters: Parameters,
         lr: float = 0.01,
         *,
         alpha: float = 0.99,
@@ -333,12 +381,13 @@ class RMSprop(Optimizer):
         momentum: float = 0.0,
         centered: bool = False,
         weight_decay: float = 0.0,
+        maximize: bool = False,
     ):
         super().__init__(parameters, lr, eps=eps, momentum=momentum, weight_decay=weight_decay)
         if not 0 <= alpha < 1:
             raise ValueError(f"alpha must lie in [0, 1), got {alpha}")
         self.alpha, self.eps, self.momentum = alpha, eps, momentum
-        self.centered, self.weight_decay = centered, weight_decay
+        self.centered, self.weight_decay, self.maximize = centered, weight_decay, maximize
 
     def moments(self) -> list[str]:
         """The arrays of a parameter's state: the running means of g^2 and of g, and the momentum."""
@@ -368,24 +417,34 @@ class RMSprop(Optimizer):
 
 
 class Adam(Optimizer):
-    """Bias-corrected running means of g and g^2 (Kingma and Ba 2015); weight_decay is added to g."""
+    """Bias-corrected running means of g and g^2 (Kingma and Ba 2015); weight_decay is added to g.
+
+    ``amsgrad`` divides by the largest running mean of g^2 so far, which never falls (Reddi et al. 2018).
+    """
 
     adaptive = True
     decoupled = False
 
     def __init__(
         self,
-        parameters: Iterable[Parameter],
+        parameters: Parameters,
         lr: float = 1e-3,
         *,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        maximize: bool = False,
     ):
         super().__init__(parameters, lr, eps=eps, weight_decay=weight_decay)
         if not all(0 <= b < 1 for b in betas):
             raise ValueError(f"betas must lie in [0, 1), got {betas}")
         self.betas, self.eps, self.weight_decay = betas, eps, weight_decay
+        self.amsgrad, self.maximize = amsgrad, maximize
+
+    def moments(self) -> list[str]:
+        """The arrays of a parameter's state: the running means of g and of g^2, and the latter's maximum."""
+        return ["m", "s"] + ["max_s"] * self.amsgrad
 
     def coefficients(self, state: dict[str, Any], rate: float) -> tuple[float, ...]:
         """The rate with the correction of m, the correction of s, and AdamW's factor of w."""
@@ -404,11 +463,14 @@ class Adam(Optimizer):
                 w *= decay
             else:
                 g = g + self.weight_decay * w
-        if "m" not in state:
-            state.update(m=xp.zeros_like(w), s=xp.zeros_like(w))
+        for name in self.moments():
+            if name not in state:
+                state[name] = xp.zeros_like(w)
         m, s, (b1, b2) = state["m"], state["s"], self.betas
         m += (1 - b1) * (g - m)
         s += (1 - b2) * (g * g - s)
+        if self.amsgrad:
+            s = xp.maximum(state["max_s"], s, out=state["max_s"])
         w -= rate * m / (xp.sqrt(s / correction) + self.eps)
 
 
@@ -428,21 +490,46 @@ GPU_FORMS: dict[Callable[..., None], Callable[[Any, list[Update]], None]] = {
 """What updates many parameters of one dtype in one launch on a GPU, by the readable ``update``."""
 
 
-def unique_parameters(parameters: Iterable[Parameter]) -> list[Parameter]:
-    """The ``parameters``, each once; raises TypeError and ValueError as ``Optimizer``."""
-    requirement = "an optimizer takes a list of parameters, such as model.parameters()"
+REQUIREMENT = "an optimizer takes a list of parameters, such as model.parameters()"
+
+
+def unique_parameters(parameters: Parameters) -> list[Parameter]:
+    """The ``parameters``, each once; raises TypeError for what is none."""
     if isinstance(parameters, Module | Tensor | Mapping):
-        raise TypeError(f"{requirement}; got {type(parameters).__name__}")
-    unique = list({id(p): p for p in parameters}.values())
+        raise TypeError(f"{REQUIREMENT}; got {type(parameters).__name__}")
+    unique: list[Any] = list({id(p): p for p in parameters}.values())
     for parameter in unique:
         if not isinstance(parameter, Tensor):
-            raise TypeError(f"{requirement}; got one of {type(parameter).__name__}")
-    if not unique and not isinstance(parameters, ParametersElsewhere):
-        raise ValueError(
-            f"{requirement}; got none, so nothing would be trained (a rank whose layers have none passes "
-            "model.parameters() itself)"
-        )
+            raise TypeError(f"{REQUIREMENT}; got one of {type(parameter).__name__}")
     return unique
+
+
+def optimizer_of(kind: type[Optimizer], group: Any, lr: tuple[float, ...], settings: dict[str, Any]) -> Any:
+    """An optimizer of that ``kind`` for a ``group``, whose settings override ``lr`` and the ``settings``."""
+    names = ["lr", *positions_and_settings(kind.__init__)[1]]
+    if not isinstance(group, dict) or "params" not in group or group.keys() - {"params", *names}:
+        raise TypeError(
+            f'a group for {kind.__name__} is a dict with "params", a list of parameters, and settings, of '
+            f"{', '.join(names)}; got {', '.join(group) if isinstance(group, dict) else type(group).__name__}"
+        )
+    own = {name: value for name, value in group.items() if name != "params"}
+    parameters = unique_parameters(group["params"]) or ParametersElsewhere()
+    return kind(parameters, *(() if "lr" in own else lr), **settings | own)
+
+
+def decay_groups(parameters: Iterable[Parameter], weight_decay: float) -> list[dict[str, Any]]:
+    """Two groups: parameters of two or more axes, with ``weight_decay``, and those of fewer, without.
+
+    ``optim.AdamW(optim.decay_groups(model.parameters(), 0.1), 3e-4)`` shrinks no bias and no weight of a
+    normalization over one axis, as is usual for transformers. A part of a parameter has as many axes as the
+    whole one, so all ranks of a strategy agree. Raises TypeError for what is no list of parameters.
+    """
+    kind = ParametersElsewhere if isinstance(parameters, ParametersElsewhere) else list
+    unique = unique_parameters(parameters)
+    return [
+        {"params": kind(p for p in unique if (p.ndim > 1) is decays), "weight_decay": weight_decay * decays}
+        for decays in (True, False)
+    ]
 
 
 def are_flat(w: Array, g: Array) -> bool:

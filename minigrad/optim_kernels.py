@@ -19,12 +19,13 @@ MOST_PARAMETERS = 16  # updated by one kernel; CUDA passes 4 KB of arguments
 
 
 class Update(NamedTuple):
-    """What ``Optimizer.update`` takes; coefficients may be device arrays of one element in w's dtype."""
+    """What ``optimizer.update`` takes; coefficients may be device arrays of one element in w's dtype."""
 
     w: Array
     g: Array
     state: dict[str, Any]
     coefficients: tuple[float | Array, ...]
+    optimizer: Any
 
 
 def sgd(optimizer: SGD, updates: list[Update]) -> None:
@@ -65,9 +66,13 @@ def adam(optimizer: Adam, updates: list[Update]) -> None:
     (b1, b2), decay = optimizer.betas, optimizer.weight_decay
     shrunk = "w = shrink * w" if optimizer.decoupled else f"g = {slope_with(decay)}"
     statements = f"{shrunk}; m = m + first * (g - m); s = s + second * (g * g - s)"
-    statements += "; w = w - rate * m / (sqrt(s / correction) + eps)"
+    statements += "; max_s = choose(max_s > s, max_s, s)" if optimizer.amsgrad else ""
+    variance = "max_s" if optimizer.amsgrad else "s"
+    statements += f"; w = w - rate * m / (sqrt({variance} / correction) + eps)"
     shared = {"first": 1 - b1, "second": 1 - b2, "eps": optimizer.eps, "decay": decay}
-    update_together("adam", statements, updates, ["m", "s"], ["rate", "correction", "shrink"], shared)
+    update_together(
+        "adam", statements, updates, optimizer.moments(), ["rate", "correction", "shrink"], shared
+    )
 
 
 def slope_with(decay: float) -> str:

@@ -107,12 +107,21 @@ MODELS = {
     "frozen images": frozen(3, images),
     "dropping": dropping,  # not for schedules that copy layers
 }
+
+
+def grouped(ps):
+    """AdamW in which only matrices decay; the others have three times the rate and betas of their own."""
+    matrices, others = optim.decay_groups(ps, 0.3)
+    return optim.AdamW([others | {"lr": 0.03, "betas": (0.5, 0.9)}, matrices], 0.01, eps=1e-3)
+
+
 OPTIMIZERS = {
     "momentum": lambda ps: optim.SGD(ps, 0.1, momentum=0.9, weight_decay=0.01),
     "adam": lambda ps: optim.Adam(ps, 0.01),
     # These two sum norms over ranks, in another order than serially.
     "clipped": lambda ps: optim.SGD(ps, 0.5, momentum=0.9).clipped(0.05),
     "lars": lambda ps: optim.LARS(ps, 1.0).clipped(0.5),
+    "groups": lambda ps: grouped(ps).clipped(0.05),
 }
 
 

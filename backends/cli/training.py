@@ -80,7 +80,12 @@ class Training(NetSettings):
         f"schedule of the learning rate, one of {', '.join(SCHEDULES)}",
         callback=checked_by(find_schedule),
     )
-    warm_up: int = option(0, "steps in which the learning rate rises from a tenth", metavar="STEPS", min=0)
+    warm_up: int = option(
+        0,
+        "steps in which the learning rate rises from a tenth; a cosine begins after them",
+        metavar="STEPS",
+        min=0,
+    )
     clip: float | None = positive("--clip", "scale gradients down to this joint norm", metavar="NORM")
     seed: int = seed_option()
 
@@ -117,7 +122,10 @@ class Training(NetSettings):
 
     def schedule(self, lr: float, steps: int) -> Schedule:
         """The learning rate of each step of a training that has so many."""
-        return warm_up(find_schedule(self.lr_schedule)(lr, steps), self.warm_up, lr / 10)
+        make = find_schedule(self.lr_schedule)
+        if "from_step" in signature(make).parameters:  # a cosine begins after the warm-up
+            make = partial(make, from_step=self.warm_up)
+        return warm_up(make(lr, steps), self.warm_up, lr / 10)
 
     def check_momentum(self, backend: Strategy | None) -> None:
         """Raise ValueError where both the strategy and the optimizer would apply momentum."""

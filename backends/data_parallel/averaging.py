@@ -280,10 +280,11 @@ def complete_state(optimizer: Optimizer) -> None:
 
     All ranks need the same message layout. A trial update of a copy shows which state this optimizer has.
     """
-    for parameter, state in zip(optimizer.parameters, optimizer.state, strict=False):
+    groups = optimizer.group_of_each()
+    for parameter, state, group in zip(optimizer.parameters, optimizer.state, groups, strict=False):
         if parameter.requires_grad and not state:
             xp, w = array_module(parameter.data), parameter.data.copy()
-            optimizer.update(w, xp.ones_like(w), state, *optimizer.coefficients(state, optimizer.lr))
+            group.update(w, xp.ones_like(w), state, *group.coefficients(state, group.lr))
             for name, value in state.items():
                 if isinstance(value, int):
                     state[name] = 0

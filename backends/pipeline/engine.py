@@ -160,6 +160,8 @@ class Step:
     def through(self, i: Forward | Backward, x: Input) -> Tensor:
         """The output of a chunk of layers for ``x``; in the last stage the loss."""
         y = self.engine.parts[i.chunk](x)
+        if y is x:  # layers that pass it on record nothing
+            y = x * 1
         if self.hop(i).stage == self.table.stages - 1:
             return self.micros[i.micro].loss(y)
         if not isinstance(y, Tensor):

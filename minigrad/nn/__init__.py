@@ -5,10 +5,11 @@ Lecture section: back-propagation. Lesson: 02_backpropagation.
 """  # isort: skip_file
 
 from ..cross_entropy_loss import CrossEntropyLoss
-from ..module import Module, Sequential, evaluation_mode
+from ..module import Module, ModuleList, Sequential, evaluation_mode
 from ..tensor import Parameter
 from .activation import (
-    ELU, GELU, Flatten, Hardswish, LeakyReLU, LogSigmoid, ReLU, Sigmoid, SiLU, Softmax, Softplus, Tanh,
+    ELU, GELU, Flatten, Hardswish, Identity, LeakyReLU, LogSigmoid, ReLU, Sigmoid, SiLU, Softmax, Softplus,
+    Tanh,
 )  # fmt: skip
 from .attention import Attention, AttentionCore
 from .conv import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
@@ -22,8 +23,8 @@ from .transformer_block import TransformerBlock
 __all__ = [
     "AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "Attention", "AttentionCore", "AvgPool1d", "AvgPool2d",
     "BatchNorm", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d", "CrossEntropyLoss", "Dropout",
-    "ELU", "Embedding", "Flatten", "GELU", "GhostBatchNorm", "GroupNorm", "Hardswish", "InstanceNorm",
-    "LayerNorm", "LeakyReLU", "Linear", "LogSigmoid", "MaxPool1d", "MaxPool2d", "Module", "Parameter",
-    "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid", "Softmax", "Softplus", "Tanh", "TokenEmbedding",
-    "TransformerBlock", "Unembedding", "Upsample", "evaluation_mode",
+    "ELU", "Embedding", "Flatten", "GELU", "GhostBatchNorm", "GroupNorm", "Hardswish", "Identity",
+    "InstanceNorm", "LayerNorm", "LeakyReLU", "Linear", "LogSigmoid", "MaxPool1d", "MaxPool2d", "Module",
+    "ModuleList", "Parameter", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid", "Softmax", "Softplus",
+    "Tanh", "TokenEmbedding", "TransformerBlock", "Unembedding", "Upsample", "evaluation_mode",
 ]  # fmt: skip

@@ -11,6 +11,14 @@ from .. import ops
 from ..lookup import check_choice
 from ..module import Module
 from ..tensor import Tensor
+from ..tensor_base import as_tensor
+
+
+class Identity(Module):
+    """Gives its input as it is; it stands where a net may have another layer, or none."""
+
+    def forward(self, x: Any) -> Tensor:
+        return as_tensor(x)
 
 
 class Flatten(Module):

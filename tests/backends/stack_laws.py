@@ -13,6 +13,7 @@ from backends.pipeline.layer_wise import LayerWise
 from backends.stack import Stack
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
+from tests.nets import grouped
 
 
 def mlp(rng):
@@ -50,6 +51,7 @@ OPTIMIZERS = {
     "clipped": lambda p: optim.SGD(p, 0.5, momentum=0.9, weight_decay=0.1).clipped(0.05),
     "lars": lambda p: optim.LARS(p, 1.0).clipped(0.5),
     "adam": lambda p: optim.Adam(p, 0.01).clipped(1.0),
+    "groups": lambda p: grouped(p).clipped(0.05),
 }
 PLANS = [
     {"1": "column", "3": "row"},

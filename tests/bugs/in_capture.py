@@ -91,6 +91,10 @@ def a_momentum_in_a_list_is_seen() -> None:
     a_change_is_seen("a momentum in a list", "adam")
 
 
+def a_decay_of_a_group_is_seen() -> None:
+    a_change_is_seen("the decay of a group", "groups")
+
+
 def a_late_array_of_a_parameter_is_seen() -> None:
     a_change_is_seen("the array of a parameter, late")
 
@@ -189,6 +193,8 @@ BUGS = [
         another_gradient_is_seen, "have not seen"),
     Bug("a list of the optimizer is compared with itself", "constants_of",
         "v.copy() if v.__class__ in (list, dict) else v", "v", a_momentum_in_a_list_is_seen, "have not seen"),
+    Bug("a graph keeps the settings of groups", "constants_of", "(optimizer, *optimizer.groups)",
+        "(optimizer,)", a_decay_of_a_group_is_seen, "have not seen"),
     Bug("an update goes by parameters that are gone", "constants_of", "for x in (p, p.data, p.requires_grad)",
         "for x in ()", a_late_array_of_a_parameter_is_seen, "have not seen"),
     Bug("a graph with its update keeps the settings", "Captured.launch",

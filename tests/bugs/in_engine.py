@@ -31,7 +31,11 @@ from minigrad.ops.fast.elementwise import LINE
 from tests.bugs.bug import Bug
 from tests.minigrad import gpu_laws, recompute_laws, tape_laws
 from tests.minigrad.loop_laws import end_with_their_module
-from tests.minigrad.lr_schedule_laws import stays_at_its_end, warms_up_gradually
+from tests.minigrad.lr_schedule_laws import (
+    is_the_schedule_of_transformers,
+    stays_at_its_end,
+    warms_up_gradually,
+)
 from tests.minigrad.ops import extremes, op_laws
 from tests.minigrad.ops.fast import fast_form_laws
 from tests.minigrad.ops.fast.fast_form_laws import in_both_forms
@@ -326,6 +330,10 @@ def a_state_is_loaded_whole_or_not_at_all() -> None:
         assert all((after[name] == before[name]).all() for name in before), "the state is half loaded"
 
 
+def schedules_of_transformers_are_theirs() -> None:
+    is_the_schedule_of_transformers(warm_up, SCHEDULES["cosine"])
+
+
 def schedules_stay_at_their_end() -> None:
     for make in SCHEDULES.values():
         stays_at_its_end(make, 0.5, 10, 12)
@@ -429,13 +437,17 @@ BUGS = [
         "self.checksums.append([])", a_changed_array_is_noticed, "was not noticed"),
     Bug("biases have a rate by their norm", "LARS.rates", "p.ndim > 1", "p.ndim >= 0", lars_is_the_papers,
         "rtol"),
-    Bug("the cosine rises again", "cosine", "min(t, last) / last", "t / last", schedules_stay_at_their_end,
-        "schedule"),
+    Bug("the cosine rises again", "cosine", "min(max(t, from_step), steps)",
+        "max(t, from_step)", schedules_stay_at_their_end, "schedule"),
+    Bug("the cosine falls during the warm-up", "cosine", "(min(max(t, from_step), steps) - from_step)",
+        "min(t, steps)", schedules_of_transformers_are_theirs, "lr \\* t / n"),
+    Bug("the cosine falls below its least rate", "cosine", "min_lr + 0.5 * (lr - min_lr)", "0.5 * lr",
+        schedules_of_transformers_are_theirs, "assert"),
     Bug("a parameter given twice moves twice", "unique_parameters",
         "list({id(p): p for p in parameters}.values())", "list(parameters)",
         a_parameter_given_twice_moves_once, "moved by"),
-    Bug("an optimizer takes no parameters", "unique_parameters",
-        "if not unique and not isinstance(parameters, ParametersElsewhere)", "if False",
+    Bug("an optimizer takes no parameters", "Optimizer.__init__",
+        "if not self.parameters and not isinstance(parameters, ParametersElsewhere)", "if False",
         optimizers_refuse_to_train_nothing, "was made"),
     Bug("layers in a tuple are not found", "module.contents", "isinstance(value, (list, tuple, dict))",
         "isinstance(value, (list, dict))", modules_are_found_in_containers, "found a.0.weight, b.c.0"),

@@ -127,7 +127,14 @@ def an_update_as_a_kernel_is_the_update() -> None:
 
 
 def adam_as_a_kernel_is_adam() -> None:
+    falling = partial(optim.Adam, betas=(0.9, 0.1), amsgrad=True)
     gpu_laws.updates_are_the_readable_ones(lambda w: optim.Adam(w, 0.5, weight_decay=0.1), [(2, 3), (4,)])
+    gpu_laws.updates_are_the_readable_ones(lambda w: falling(w, 0.5), [(2, 3), (4,)])
+
+
+def groups_are_one_kernel_each() -> None:
+    groups = partial(optim.decay_groups, weight_decay=0.3)
+    gpu_laws.updates_are_the_readable_ones(lambda w: optim.Adam(groups(w), 0.1), [(2, 3), (4,), (1, 2)], 2)
 
 
 def an_own_update_is_used() -> None:
@@ -217,8 +224,12 @@ BUGS = [
         "MOST_PARAMETERS = 1", an_update_as_a_kernel_is_the_update, "2 kernels"),
     Bug("an update starts at the wrong parameter", "kernel_of", "i < start{k + 1}", "i <= start{k + 1}",
         an_update_as_a_kernel_is_the_update, "a kernel uses elements|Mismatched"),
-    Bug("a kernel's mean of squares is not corrected", "optim_kernels.adam", "sqrt(s / correction)",
+    Bug("a kernel's mean of squares is not corrected", "optim_kernels.adam", "sqrt({variance} / correction)",
         "sqrt(s)", adam_as_a_kernel_is_adam, "Mismatched"),
+    Bug("a kernel knows no maximum", "optim_kernels.adam", 'variance = "max_s" if', 'variance = "s" if',
+        adam_as_a_kernel_is_adam, "Mismatched"),
+    Bug("a kernel has the settings of another group", "Optimizer.apply", "gpu_form(group, some)",
+        "gpu_form(self, some)", groups_are_one_kernel_each, "Mismatched"),
     Bug("a kernel decays nothing", "optim_kernels.adam", 'f"g = {slope_with(decay)}"', '"g = g"',
         adam_as_a_kernel_is_adam, "Mismatched"),
     Bug("an optimizer of one's own gets SGD's kernel", "Optimizer.apply", "GPU_FORMS.get(type(self).update)",

@@ -55,6 +55,10 @@ def what_the_inner_must_finish_waits_for_it() -> None:
     pipeline_laws.stack_trains((2, 2, 1), "1f1b", 4, data=bucketed, build=tied)
 
 
+def joint_norms_are_those_of_the_whole_model() -> None:
+    pipeline_laws.joint_norms_over_three_axes("clipped")
+
+
 # Bugs
 
 SERIAL = "of its scale on rank"
@@ -76,6 +80,13 @@ BUGS = [
     Bug("norms are those of one rank of the stack", "PlacedState.total_squares",
         "        totals = state.global_square_norms(model, totals)\n", "        pass\n",
         data_by_layers_by_neurons_train_like_serial, SERIAL),
+    Bug("what all ranks of an axis hold counts as often in a norm", "SplitLayers.global_square_norms",
+        "else float(rank == 0)", "else 1.0", joint_norms_are_those_of_the_whole_model, SERIAL),
+    Bug("a norm has the part of one rank", "SplitLayers.global_square_norms", "shards[p].comm.size / size if",
+        "float(rank == 0) if", joint_norms_are_those_of_the_whole_model, SERIAL),
+    Bug("a tied weight counts once for each stage", "PipelineState.global_square_norms",
+        "if name not in counted}", "if rank != self.backend.rank}", joint_norms_are_those_of_the_whole_model,
+        SERIAL),
     Bug("a gradient is passed on before it is whole", "Stack.announce",
         "if not self.members[i].on_grad(parameter):", "if not self.members[i].on_grad(parameter) and i == 0:",
         what_the_inner_must_finish_waits_for_it, SERIAL),

@@ -13,11 +13,28 @@ from backends.model_parallel.model_parallel import ModelParallel
 from backends.model_parallel.spatial.receptive_field import Window
 from minigrad import nn, ops
 from minigrad.data import Batch
+from tests.backends import several_inputs_laws
 from tests.backends.model_parallel.layers.class_parallel_laws import agrees
 from tests.backends.model_parallel.spatial import spatial_laws
 from tests.bugs.bug import Bug
 
 # Laws
+
+
+def layers_of_several_inputs_are_split() -> None:
+    several_inputs_laws.trains("model")
+
+
+def weights_are_gathered_for_layers_of_several_inputs() -> None:
+    several_inputs_laws.trains("zero 3")
+
+
+def a_layer_gets_all_inputs() -> None:
+    several_inputs_laws.a_layer_gets_all_inputs()
+
+
+def activations_stay_split_through_the_identity() -> None:
+    several_inputs_laws.activations_stay_split_through_the_identity()
 
 
 def trains(build: Callable[..., nn.Module], image: tuple[int, ...], plan: dict[str, str], ranks=3) -> None:
@@ -128,6 +145,17 @@ def a_loss_over_classes_is_the_dense_one() -> None:
 SERIAL, PASSES = "of its scale on rank", "differs from serial"
 
 BUGS = [
+    Bug("a layer that is left whole gets no keywords", "Replicated.forward",
+        "self.layer(*inputs, **keywords)", "self.layer(*inputs)", layers_of_several_inputs_are_split, SERIAL),
+    Bug("a layer whose weights are gathered gets no keywords", "GatherOnUse.call_unsharded",
+        "layer(*inputs, **settings)", "layer(*inputs)", weights_are_gathered_for_layers_of_several_inputs,
+        SERIAL),
+    Bug("a layer gets no keywords", "Module.__call__", "self.forward(*inputs, **keywords)",
+        "self.forward(*inputs)", a_layer_gets_all_inputs, "Mismatched"),
+    Bug("a layer gets one input", "Module.__call__", "self.forward(*inputs, **keywords)",
+        "self.forward(inputs[0], **keywords)", a_layer_gets_all_inputs, "missing"),
+    Bug("the identity gathers", "pass_through.ELEMENTWISE", "nn.Tanh, nn.Identity", "nn.Tanh",
+        activations_stay_split_through_the_identity, "gathers"),
     Bug("a bias is added on every rank of a row split", "reduce_then_add_bias",
         "total = differentiable.fan_in(y, comm=comm)\n    return total if bias is None else total + bias",
         "return differentiable.fan_in(y if bias is None else y + bias, comm=comm)",

@@ -20,6 +20,10 @@ def trains_like_serial() -> None:
     pipeline_laws.trains(3, "1f1b", 4, sizes=(8, 8), bounds=(0, 2, 5, 8))
 
 
+def stages_pass_on_what_they_get() -> None:
+    pipeline_laws.stages_may_pass_on_what_they_get((0, 2, 3, 7))
+
+
 def weights_later_train_like_serial() -> None:
     pipeline_laws.trains(2, "1f1b-pairs", 4)
 
@@ -146,6 +150,8 @@ BUGS = [
         "        if present and comm.rank == 0:\n", tied_weights_train_like_serial, SERIAL),
     Bug("a tied weight counts twice in the norm", "PipelineState.global_square_norms",
         "if name not in counted}", "if rank != self.backend.rank}", tied_weights_train_like_serial, SERIAL),
+    Bug("a stage that gives what it gets has no way back", "Step.through", "if y is x:", "if False:",
+        stages_pass_on_what_they_get, "no gradient goes back"),
     Bug("replicas are not summed", "Pipeline.finish", "        sum_gradients(group, parameters)\n",
         "        pass\n", replicas_train_like_serial, SERIAL),
     Bug("every micro-batch announces its gradients", "Step.run",

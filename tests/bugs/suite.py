@@ -17,6 +17,7 @@ from tests.bugs import (
     in_messages,
     in_model_parallel,
     in_ops,
+    in_optimizers,
     in_ownership,
     in_pipelines,
     in_resuming,
@@ -29,6 +30,7 @@ from tests.bugs import (
 
 PARTS = {
     "engine": in_engine.BUGS,
+    "optimizers": in_optimizers.BUGS,
     "windows and samples": in_windows.BUGS,
     "ops": in_ops.BUGS,
     "attention": in_attention.BUGS,

@@ -115,11 +115,11 @@ def test_the_law_of_heavy_ball_catches(bug):
 
 
 RATES = {
-    "the norm of the gradient alone": ("g + self.weight_decay * w, 1)", "g, 1)"),
+    "the norm of the gradient alone": ("g + decay * w, 1)", "g, 1)"),
     "norms not rooted": ("np.sqrt(squares).T", "squares.T"),
-    "the decay by |g|": ("g + self.weight_decay * w, 1)", "g + self.weight_decay * g, 1)"),
+    "the decay by |g|": ("g + decay * w, 1)", "g + decay * g, 1)"),
     "norms exchanged": ("w, g = np.sqrt", "g, w = np.sqrt"),
-    "trust where |w| is 0": ("self.trust * w / below, 1)", "self.trust * w / below, self.trust)"),
+    "trust where |w| is 0": ("trust * w / below, 1)", "trust * w / below, trust)"),
     "one norm for all": ("w, g = np.sqrt(squares).T", "w, g = np.sqrt(squares + squares.sum(0)).T"),
 }
 

@@ -115,6 +115,7 @@ OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "adagrad": lambda p: optim.Adagrad(p, 0.1),
     "rmsprop": lambda p: optim.RMSprop(p, 0.01, momentum=0.5),
     "adam": lambda p: optim.Adam(p, 0.01),
+    "groups, amsgrad": lambda p: optim.Adam(optim.decay_groups(p, 0.3), 0.01, amsgrad=True, maximize=True),
     "adamw, clipped": lambda p: optim.AdamW(p, 0.01, weight_decay=0.1).clipped(0.5),
 }
 SCHEDULES: dict[str, Callable[[], Schedule]] = {

@@ -129,6 +129,8 @@ CHANGES: dict[str, Callable[[Run], Any]] = {
     "momenta": lambda r: vars(r.optimizer).update(momentum=0.5, betas=(0.5, 0.9)),
     "a momentum in a list": lambda r: r.optimizer.betas.__setitem__(0, 0.5),
     "clipping": lambda r: r.optimizer.clipped(0.1),
+    "the decay of a group": lambda r: setattr(r.optimizer.groups[0], "weight_decay", 0.9),
+    "the rate of a group": lambda r: setattr(r.optimizer.groups[1], "ratio", 0.5),
     "the state of a parameter": halve_states,
     "no state": lambda r: setattr(r.optimizer, "state", [{} for _ in r.optimizer.state]),
     "a checkpoint": continue_from_a_checkpoint,
@@ -150,6 +152,7 @@ GRADIENTS: dict[str, Callable[[Run], Any]] = {
 OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
     "sgd": lambda p: optim.SGD(p, 0.1, momentum=0.9),
     "adam": lambda p: optim.Adam(p, 0.01, betas=[0.9, 0.99]),  # pyright: ignore[reportArgumentType]
+    "groups": lambda p: optim.Adam(optim.decay_groups(p, 0.1), 0.01),
 }
 
 

@@ -45,15 +45,16 @@ def rmsprop(w, gs, *, lr, alpha, eps, momentum, centered, weight_decay):
     return w
 
 
-def adam(w, gs, *, lr, betas, eps, weight_decay, decoupled=False):
-    m = v = 0.0
+def adam(w, gs, *, lr, betas, eps, weight_decay, amsgrad=False, decoupled=False):
+    m = v = largest = 0.0
     for t, g in enumerate(gs, 1):
         d = g if decoupled else g + weight_decay * w
         if decoupled:
             w = w - lr * weight_decay * w
         m = betas[0] * m + (1 - betas[0]) * d
         v = betas[1] * v + (1 - betas[1]) * d**2
-        m_hat, v_hat = m / (1 - betas[0] ** t), v / (1 - betas[1] ** t)
+        largest = max(v, largest)
+        m_hat, v_hat = m / (1 - betas[0] ** t), (largest if amsgrad else v) / (1 - betas[1] ** t)
         w = w - lr * m_hat / (math.sqrt(v_hat) + eps)
     return w
 
@@ -210,6 +211,15 @@ def heavy_ball(w, gs, *, lr, momentum, weight_decay, corrected):
     return w
 
 
+def uphill(recurrence: Callable[..., float]) -> Callable[..., float]:
+    """The ``recurrence`` with one setting more, ``maximize``: every gradient is then its opposite."""
+
+    def either_way(w, gs, *, maximize=False, **settings):
+        return recurrence(w, [-g if maximize else g for g in gs], **settings)
+
+    return either_way
+
+
 # Gradients stay away from 0, where g / sqrt(g^2) magnifies any rounding.
 adam_settings = st.fixed_dictionaries(
     {
@@ -217,10 +227,16 @@ adam_settings = st.fixed_dictionaries(
         "betas": st.tuples(SHARES, SHARES),
         "eps": st.sampled_from([1e-8, 1e-3]),
         "weight_decay": DECAYS,
+        "amsgrad": st.booleans(),
+        "maximize": st.booleans(),
     }
 )
 CASES = {
-    "plain": (optim.SGD, sgd, st.fixed_dictionaries({"lr": RATES, "weight_decay": DECAYS})),
+    "plain": (
+        optim.SGD,
+        uphill(sgd),
+        st.fixed_dictionaries({"lr": RATES, "weight_decay": DECAYS, "maximize": st.booleans()}),
+    ),
     "momentum": (
         optim.SGD,
         sgd,
@@ -237,12 +253,19 @@ CASES = {
     ),
     "Adagrad": (
         optim.Adagrad,
-        adagrad,
-        st.fixed_dictionaries({"lr": RATES, "eps": st.sampled_from([1e-10, 1e-3]), "weight_decay": DECAYS}),
+        uphill(adagrad),
+        st.fixed_dictionaries(
+            {
+                "lr": RATES,
+                "eps": st.sampled_from([1e-10, 1e-3]),
+                "weight_decay": DECAYS,
+                "maximize": st.booleans(),
+            }
+        ),
     ),
     "RMSprop": (
         optim.RMSprop,
-        rmsprop,
+        uphill(rmsprop),
         st.fixed_dictionaries(
             {
                 "lr": RATES,
@@ -251,11 +274,12 @@ CASES = {
                 "momentum": st.just(0.0) | SHARES,
                 "centered": st.booleans(),
                 "weight_decay": DECAYS,
+                "maximize": st.booleans(),
             }
         ),
     ),
-    "Adam": (optim.Adam, adam, adam_settings),
-    "AdamW": (optim.AdamW, adamw, adam_settings),
+    "Adam": (optim.Adam, uphill(adam), adam_settings),
+    "AdamW": (optim.AdamW, uphill(adamw), adam_settings),
 }
 
 
@@ -277,3 +301,75 @@ def of_elements(recurrence: Callable[..., float]) -> Callable[..., list[np.ndarr
 LARS_SETTINGS = {"lr": RATES, "momentum": SHARES, "weight_decay": DECAYS, "trust": SHARES}
 CLIPPED = {name: (make, of_elements(recurrence), drawn) for name, (make, recurrence, drawn) in CASES.items()}
 CLIPPED["LARS"] = (optim.LARS, lars_of_all, st.fixed_dictionaries(LARS_SETTINGS))
+
+
+# Groups of parameters
+
+GROUPED = (  # shapes of parameters in three groups, the last of which is empty
+    ((2, 3), (3,)),
+    ((), (2, 1, 2)),
+    (),
+)
+
+
+def groups_follow_the_recurrence(
+    make: Callable[..., Optimizer],
+    recurrence: Callable[..., list[np.ndarray]],
+    settings: Sequence[dict[str, Any]],
+    limit: float | None,
+    seed: int,
+) -> None:
+    """Each group goes where the ``recurrence`` of all its parameters puts them with the group's settings.
+
+    ``settings[0]`` are those of the optimizer; the others, of the groups, override them. With a ``limit``
+    the gradients of all groups are clipped together.
+    """
+    rng = np.random.default_rng(seed)
+    starts = [[np.asarray(rng.normal(size=shape)) for shape in shapes] for shapes in GROUPED]
+    everything = [w for ws in starts for w in ws]
+    gradients = [
+        [np.asarray(rng.uniform(0.5, 2, w.shape) * rng.choice([-1, 1], w.shape)) for w in everything]
+        for _ in range(4)
+    ]
+    groups = [[Parameter(on_device(w.copy())) for w in ws] for ws in starts]
+    of_all, *own = settings
+    optimizer = make([{"params": ws, **some} for ws, some in zip(groups, own, strict=True)], **of_all)
+    if limit is not None:
+        optimizer.clipped(limit)
+    for gs in gradients:
+        for w, g in zip((w for ws in groups for w in ws), gs, strict=True):
+            w.grad = on_device(g.copy())
+        optimizer.step()
+    clipped = gradients if limit is None else clipped_by_the_book(gradients, limit)
+    first = 0
+    for ws, of_group, some in zip(groups, starts, own, strict=True):
+        last = first + len(ws)
+        ends = recurrence(of_group, [gs[first:last] for gs in clipped], **of_all | some)
+        for w, end in zip(ws, ends, strict=True):
+            np.testing.assert_allclose(to_host(w.data), end, rtol=1e-11, atol=1e-13)
+        first = last
+
+
+def a_rate_scales_all_groups(
+    make: Callable[..., Optimizer], ratios: Sequence[float], rates: Sequence[float], seed: int
+) -> None:
+    """A group whose rate was ``ratio`` times the optimizer's goes where an optimizer at that rate goes.
+
+    ``rates`` are those of the whole optimizer, as a schedule sets them, perhaps 0.
+    """
+    rng = np.random.default_rng(seed)
+    starts = [rng.normal(size=(2, 3)) for _ in ratios]
+    together, apart = ([Parameter(on_device(w.copy())) for w in starts] for _ in range(2))
+    groups = [{"params": [w], "lr": 0.5 * ratio} for w, ratio in zip(together, ratios, strict=True)]
+    optimizer = make(groups, lr=0.5)
+    alone = [make([w], lr=0.5 * ratio) for w, ratio in zip(apart, ratios, strict=True)]
+    for rate in rates:
+        for w, other in zip(together, apart, strict=True):
+            w.grad, other.grad = (on_device(g.copy()) for g in [rng.normal(size=(2, 3))] * 2)
+        optimizer.lr = rate
+        optimizer.step()
+        for one, ratio in zip(alone, ratios, strict=True):
+            one.lr = ratio * rate
+            one.step()
+    for w, other in zip(together, apart, strict=True):
+        np.testing.assert_allclose(to_host(w.data), to_host(other.data), rtol=1e-12, atol=1e-14)

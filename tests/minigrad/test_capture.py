@@ -66,10 +66,11 @@ def test_a_step_is_two_graphs(net):
 @on_double
 @pytest.mark.parametrize("change", [*captured_change_laws.CHANGES, *captured_change_laws.GRADIENTS])
 def test_a_change_between_steps_is_seen(change):
-    apart = "adam" if change == "a momentum in a list" else "sgd"
+    of_group = "groups" if change.endswith("a group") else None
+    apart = of_group or ("adam" if change == "a momentum in a list" else "sgd")
     captured_change_laws.a_change_is_seen(change, apart)
     if change in captured_change_laws.CHANGES:
-        captured_change_laws.a_change_is_seen(change, "adam", together=True)
+        captured_change_laws.a_change_is_seen(change, of_group or "adam", together=True)
 
 
 @on_double

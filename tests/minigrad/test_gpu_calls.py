@@ -228,6 +228,19 @@ def test_an_update_of_other_optimizers_is_one_kernel(make, weight_decay, shapes)
 
 
 @on_double
+@given(
+    make=st.sampled_from([optim.Adam, optim.AdamW]),
+    maximize=st.booleans(),
+    weight_decay=st.sampled_from([0.0, 0.1]),
+)
+def test_an_update_of_amsgrad_is_one_kernel(make, maximize, weight_decay):
+    """And one for each parameter where the gradients change their signs."""
+    shapes = [(3,), (2, 3), ()]
+    make = partial(make, lr=0.1, weight_decay=weight_decay, amsgrad=True, maximize=maximize, betas=(0.9, 0.1))
+    gpu_laws.updates_are_the_readable_ones(make, shapes, most=1 + maximize * len(shapes))
+
+
+@on_double
 @given(momentum=st.sampled_from([0.0, 0.9]), centered=st.booleans(), weight_decay=st.sampled_from([0.0, 0.1]))
 def test_an_update_of_rmsprop_is_one_kernel(momentum, centered, weight_decay):
     settings = {"momentum": momentum, "centered": centered, "weight_decay": weight_decay, "eps": 1e-3}
@@ -247,6 +260,13 @@ def test_an_activation_is_one_kernel_each_way(name, x, kind):
 @on_double
 def test_a_kernel_takes_a_limited_number_of_parameters():
     gpu_laws.updates_are_the_readable_ones(lambda w: optim.SGD(w, 0.5), [(3,)] * 20, most=2)
+
+
+@on_double
+@pytest.mark.parametrize("make", [optim.SGD, optim.HeavyBall, optim.LARS, optim.Adagrad, optim.Adam])
+def test_each_group_is_a_kernel(make):
+    decays = partial(optim.decay_groups, weight_decay=0.3)
+    gpu_laws.updates_are_the_readable_ones(lambda w: make(decays(w), 0.1), [(2, 3), (4,), (1, 2)], most=2)
 
 
 @on_double

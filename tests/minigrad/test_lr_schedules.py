@@ -24,7 +24,12 @@ from minigrad.lr_schedules import (
 )
 from minigrad.train import fit
 from tests.bugs.mutant import mutant
-from tests.minigrad.lr_schedule_laws import rates, stays_at_its_end, warms_up_gradually
+from tests.minigrad.lr_schedule_laws import (
+    is_the_schedule_of_transformers,
+    rates,
+    stays_at_its_end,
+    warms_up_gradually,
+)
 
 RATES = st.floats(1e-3, 10)
 BASES = {"constant": constant, "cosine": cosine, "step": step}
@@ -73,6 +78,18 @@ def test_milestones_behind_the_end_are_not_reached(milestones, steps, beyond):
 @given(lr=RATES, start=RATES | st.just(0.0), steps=st.integers(0, 22), base=st.sampled_from(list(BASES)))
 def test_gradual_warm_up_rises_by_the_same_each_step(lr, start, steps, base):
     warms_up_gradually(warm_up, lr, start, steps, BASES[base])
+
+
+@given(lr=st.floats(1e-3, 10), steps=st.integers(1, 40), least=st.floats(0, 1), data=st.data())
+def test_a_cosine_begins_after_the_warm_up(lr, steps, least, data):
+    n = data.draw(st.integers(0, steps))
+    is_the_schedule_of_transformers(warm_up, cosine, lr, steps, n, least * lr)
+
+
+@pytest.mark.parametrize("settings", [{"from_step": -1}, {"from_step": 9}, {"min_lr": -0.1}, {"min_lr": 2.0}])
+def test_a_cosine_outside_of_its_range_is_refused(settings):
+    with pytest.raises(ValueError, match="a cosine falls from lr 1.0 to a min_lr of 0 to lr, from one of 8 "):
+        cosine(1.0, 8, **settings)
 
 
 def test_gradual_warm_up_exactly():

@@ -173,7 +173,8 @@ class Compressed(DataParallel):
 
     def update(self, model: Module, optimizer: Optimizer) -> None:
         """Raise ValueError for an optimizer with momentum if the compressor has momentum too."""
-        own = getattr(optimizer, "momentum", 0.0) or getattr(optimizer, "betas", 0.0)
+        groups = optimizer.group_of_each()
+        own = next(filter(None, (getattr(g, "momentum", 0.0) or getattr(g, "betas", 0.0) for g in groups)), 0)
         if self.compressor.momentum and own:
             raise ValueError(
                 f"{type(self.compressor).__name__} applies momentum {self.compressor.momentum} before the "

@@ -16,7 +16,7 @@ import numpy as np
 from minigrad import nn, ops
 from minigrad.module import Module
 from minigrad.random_mask import Mask
-from minigrad.tensor import Parameter
+from minigrad.tensor import Parameter, Tensor
 
 from ...comm.communicator import Communicator
 from .layer import ShardedLayer
@@ -32,6 +32,12 @@ class Replicated(ShardedLayer):
 
     def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
         return self.layer.named_arrays(prefix)  # the serial names
+
+    def forward(self, *inputs: Any, **keywords: Any) -> Tensor:
+        """As the layer computes, of any number of whole inputs."""
+        if keywords or len(inputs) != 1:
+            return self.layer(*inputs, **keywords)
+        return super().forward(*inputs)
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
         return ShardedTensor(self.layer(a.gather().local))
@@ -117,7 +123,7 @@ ShardedLayerClass = Callable[[Any, Communicator, Shard | None], ShardedLayer]
 
 ELEMENTWISE = (
     nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Softplus,
-    nn.Sigmoid, nn.LogSigmoid, nn.Tanh,
+    nn.Sigmoid, nn.LogSigmoid, nn.Tanh, nn.Identity,
 )  # fmt: skip
 
 PASS_THROUGH: Mapping[type[Module], ShardedLayerClass] = {

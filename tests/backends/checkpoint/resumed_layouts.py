@@ -20,7 +20,7 @@ from tests.backends.checkpoint.resume_laws import (
     scaled,
 )
 from tests.backends.mask_laws import dense
-from tests.nets import dropping, images, mlp
+from tests.nets import dropping, grouped, images, mlp
 
 OPTIMIZERS = {
     "sgd": lambda ps: optim.SGD(ps, 0.1),
@@ -30,6 +30,12 @@ OPTIMIZERS = {
     "adam": lambda ps: optim.Adam(ps, 0.01, eps=1e-3),
     "clipped": lambda ps: optim.SGD(ps, 0.5, momentum=0.9).clipped(0.05),
     "lars": lambda ps: optim.LARS(ps, 1.0).clipped(0.5),
+    "groups": grouped,
+    "momentum in a group": lambda ps: optim.SGD(
+        [group | {"momentum": m} for group, m in zip(optim.decay_groups(ps, 0.1), (0.9, 0.0), strict=True)],
+        0.1,
+    ),
+    "amsgrad": lambda ps: optim.AdamW(ps, 0.01, eps=1e-3, amsgrad=True),
 }
 
 

@@ -35,7 +35,7 @@ def averaged_by_the_textbook(ranks, sizes, make, period, build=Net):
             mean = {name: mean_of([d[name] for d in dicts], counts) for name in dicts[0]}
             for m in models:
                 m.load_state_dict(mean)
-            for i, p in enumerate(models[0].parameters()):
+            for i, p in enumerate(optimizers[0].parameters):
                 keys = {key for o in optimizers for key in o.state[i]} if period else set()
                 for key in keys:
                     zero = 0 if key == "t" else np.zeros_like(p.data)

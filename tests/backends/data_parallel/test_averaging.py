@@ -93,7 +93,7 @@ def test_momentum_that_is_not_averaged_makes_another_method():
 # Any period, against the loop of the textbook: p models one after the other on one machine.
 
 
-@pytest.mark.parametrize("name", ["momentum", "adam"])
+@pytest.mark.parametrize("name", ["momentum", "adam", "groups"])
 @given(ranks=st.integers(1, 5), sizes=SIZES, period=st.integers(1, 3))
 def test_local_sgd_is_the_loop_of_the_textbook(name, ranks, sizes, period):
     def work(comm):

@@ -15,7 +15,7 @@ from minigrad import ops, optim
 from minigrad.data import Batch, shares
 from minigrad.serial import Serial
 from minigrad.work import Work, forward_backward_pass
-from tests.nets import Forked, convolutional, odd
+from tests.nets import Forked, convolutional, grouped, odd
 from tests.nets import normalised_mlp as normalised
 from tests.nets import small_images_of as batches_of
 
@@ -26,6 +26,7 @@ OPTIMIZERS = {
     "adamw": lambda p: optim.AdamW(p, 0.01, weight_decay=0.01),
     "adagrad": lambda p: optim.Adagrad(p, 0.01),
     "clipped": lambda p: optim.SGD(p, 0.1, momentum=0.9).clipped(0.05),
+    "groups": lambda p: grouped(p).clipped(0.05),
 }
 
 

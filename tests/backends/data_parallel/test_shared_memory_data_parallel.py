@@ -21,7 +21,7 @@ from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.laws import trains_like_serial
 from minigrad import nn, ops, optim
 from tests.backends.strict import Strict
-from tests.nets import Forked, convolutional, odd
+from tests.nets import Forked, convolutional, grouped, odd
 from tests.nets import small_images_of as batches_of
 
 OPTIMIZERS = {
@@ -30,6 +30,7 @@ OPTIMIZERS = {
     "adam": lambda p: optim.Adam(p, 0.01, weight_decay=0.01),
     "clipped": lambda p: optim.SGD(p, 0.1, momentum=0.9).clipped(0.05),
     "LARS": lambda p: optim.LARS(p, 0.1, momentum=0.9, weight_decay=0.01),
+    "groups": lambda p: grouped(p).clipped(0.05),
 }
 SIZES = st.lists(st.integers(1, 13), min_size=1, max_size=3)
 HOW = st.sampled_from([{}, {"rendezvous": True}, {"seed": 1}, {"seed": 2}, {"seed": 3}])

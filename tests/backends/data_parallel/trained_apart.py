@@ -5,6 +5,7 @@ import numpy as np
 from backends.laws import bound_for
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
+from tests.nets import grouped
 
 
 class Net(nn.Module):
@@ -37,6 +38,7 @@ OPTIMIZERS = {
     "nesterov": lambda parameters: optim.SGD(parameters, 0.1, momentum=0.9, nesterov=True, weight_decay=0.1),
     "heavy ball": lambda parameters: optim.HeavyBall(parameters, 0.1),
     "adam": lambda parameters: optim.Adam(parameters, 0.01, eps=1e-3),
+    "groups": grouped,
 }
 
 

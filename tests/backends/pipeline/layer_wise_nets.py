@@ -4,6 +4,7 @@ import numpy as np
 
 from minigrad import nn, optim
 from minigrad.data import Batch
+from tests.nets import grouped
 
 
 def build(rng):
@@ -30,4 +31,5 @@ OPTIMIZERS = {
     "clipped": lambda p: optim.SGD(p, 0.5, momentum=0.9).clipped(0.05),
     "lars": lambda p: optim.LARS(p, 1.0).clipped(0.5),
     "adam": lambda p: optim.Adam(p, 0.01),
+    "groups": lambda p: grouped(p).clipped(0.05),
 }

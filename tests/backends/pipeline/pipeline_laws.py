@@ -28,14 +28,14 @@ from backends.pipeline.schedule import Schedule
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.timetable import Backward, Forward
 from backends.stack import Stack
-from minigrad import ops
+from minigrad import nn, ops
 from minigrad.data import Batch, shares
 from minigrad.device import array_module
 from minigrad.serial import Serial
 from minigrad.strategy import Strategy
 from minigrad.tape import Tape
 from minigrad.work import Work, forward_backward_pass
-from tests.nets import OPTIMIZERS, Build, batches_of, mlp, sample_of
+from tests.nets import OPTIMIZERS, Build, batches_of, mlp, sample_of, tied
 
 TAGS = range(p2p.FIRST_TAG, p2p.FIRST_TAG + p2p.TAGS)
 TWO_WAY = ("chimera", "dualpipe")
@@ -118,6 +118,20 @@ def trains(
     run_ranks(ranks, work, **(how or {}))
 
 
+def passing_on(rng: np.random.Generator) -> nn.Module:
+    """Five of seven layers give what they get: identities, and a dropout in eval mode."""
+    dropout = nn.Dropout(0.5, rng=rng).eval()
+    layers = [nn.Linear(4, 5, rng=rng), nn.Identity(), dropout, nn.Linear(5, 3, rng=rng), nn.Identity()]
+    return nn.Sequential(nn.Identity(), *layers, nn.Identity())
+
+
+def stages_may_pass_on_what_they_get(
+    bounds: tuple[int, ...], schedule: str = "1f1b", **settings: Any
+) -> None:
+    """The law, for bounds between the seven layers of ``passing_on``."""
+    trains(len(bounds) - 1, schedule, build=passing_on, sizes=(8, 5), bounds=bounds, **settings)
+
+
 class Together(Serial):
     """Each micro-batch takes a part of the share that each of ``ranks`` ranks would have of the batch."""
 
@@ -169,6 +183,12 @@ def stack_trains(
             serial=serial,
         ),
     )
+
+
+def joint_norms_over_three_axes(optimizer: str, data: Any = DataParallel) -> None:
+    """Data 2 x pipe 2 x model 2; weights are split, replicated, and tied over both stages."""
+    plan = {"0": "column", "7": "row"}
+    stack_trains((2, 2, 2), "1f1b", 2, plan, build=tied, sizes=(5, 4), optimizer=optimizer, data=data)
 
 
 def all_three_axes_train_like_serial(comm: Communicator, *, traced: bool) -> None:

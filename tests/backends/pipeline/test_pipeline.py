@@ -27,6 +27,7 @@ from tests.backends.pipeline.pipeline_laws import (
     Reversed,
     any_bounds,
     backwards_reversed,
+    stages_may_pass_on_what_they_get,
     trains,
     watched,
 )
@@ -101,6 +102,13 @@ def test_a_tied_weight_within_a_stage_across_stages_and_across_ranks(schedule, b
 def test_recomputing_draws_the_same_masks_and_moves_statistics_once():
     for schedule in IN_ORDER:
         trains(2, schedule, 4, build=dropping, recompute=True, bound=0)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("bounds", [(0, 1, 7), (0, 2, 4, 7), (0, 3, 4, 7), (0, 2, 3, 4, 7), (0, 5, 7)])
+def test_stages_may_pass_on_what_they_get(bounds, recompute):
+    stages_may_pass_on_what_they_get(bounds, recompute=recompute)
+    stages_may_pass_on_what_they_get(bounds, "zb-h1", recompute=recompute)
 
 
 def test_backwards_in_reverse_order_are_serial_over_reversed_micro_batches():

@@ -27,6 +27,7 @@ from tests.backends.pipeline.pipeline_laws import (
     Numbers,
     Together,
     all_three_axes_train_like_serial,
+    joint_norms_over_three_axes,
     stack_trains,
 )
 from tests.nets import OPTIMIZERS, batches_of, dropping, frozen, images, mlp, tied
@@ -113,6 +114,13 @@ def test_tied_weights_under_every_strategy_for_data(schedule, data):
         optimizer="lars",
         data=strategy,
     )
+
+
+@pytest.mark.parametrize("optimizer", ["clipped", "groups", "lars"])
+@pytest.mark.parametrize("data", DATA)
+def test_joint_norms_are_those_of_the_whole_model(data, optimizer):
+    """Over all three axes; a tied weight is on both stages, and layers are split or on both ranks of one."""
+    joint_norms_over_three_axes(optimizer, DATA[data])
 
 
 @pytest.mark.parametrize("traced", [False, True])

@@ -78,7 +78,7 @@ def simulated(slowness, sizes, make, *, staleness=None, softsync=None, stale_rat
     def apply(pushes):
         nonlocal version
         ages = [version - used for _, _, used, _, _ in pushes]
-        power = 0.5 if isinstance(optimizer, optim.Adagrad) else 1.0
+        power = 0.5 if isinstance(optimizer, optim.Adagrad | optim.Adam) else 1.0
         gathered = workers if staleness is not None else len(pushes)  # gradients, of a batch's
         scales = [
             {

@@ -16,6 +16,7 @@ METHODS = {
     "sgd": OPTIMIZERS["sgd"],
     "momentum": OPTIMIZERS["momentum"],
     "adagrad": lambda parameters: optim.Adagrad(parameters, 0.1),
+    "groups": OPTIMIZERS["groups"],
 }
 
 

@@ -20,12 +20,14 @@ from minigrad import nn, ops, optim
 from minigrad.data import Batch, shares
 from minigrad.serial import Serial
 from tests.bugs.mutant import mutant
+from tests.nets import grouped
 
 WIDTH = 6
 OPTIMIZERS = {
     "sgd": lambda parameters: optim.SGD(parameters, 0.1, weight_decay=0.01),
     "momentum": lambda parameters: optim.SGD(parameters, 0.1, momentum=0.9),
     "adam": lambda parameters: optim.Adam(parameters, 0.01, eps=1e-3),
+    "groups": grouped,
 }
 INNER = {
     "whole": lambda grid: [],

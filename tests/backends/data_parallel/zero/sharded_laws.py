@@ -12,7 +12,7 @@ from backends.data_parallel.zero.sharded import Sharded
 from backends.laws import trains_like_serial
 from minigrad import nn, ops, optim
 from minigrad.strategy import Strategy
-from tests.nets import Reusing
+from tests.nets import Reusing, grouped
 from tests.nets import small_images_of as batches_of
 
 STAGES = (1, 2, 3)
@@ -25,6 +25,8 @@ OPTIMIZERS = {
     "rmsprop": lambda ps: optim.RMSprop(ps, 0.05, momentum=0.9, centered=True),
     "lars": lambda ps: optim.LARS(ps, 0.1, weight_decay=0.01, trust=0.1),
     "clipped": lambda ps: optim.SGD(ps, 0.5, momentum=0.9).clipped(0.1),
+    "groups": lambda ps: grouped(ps).clipped(0.1),
+    "amsgrad": lambda ps: optim.Adam(ps, 0.05, amsgrad=True, maximize=True),
 }
 
 
