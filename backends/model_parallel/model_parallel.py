@@ -142,7 +142,7 @@ class ModelParallel(Strategy):
                     layers.append(self.split(name, layer, in_sharding))
                 with evaluation_mode(layers[-1]):
                     a = None if a is None else layers[-1].sharded_forward(a)
-            in_sharding = layers[-1].out_sharding if a is None else a.shard_of(1)
+            in_sharding = layers[-1].out_sharding if a is None else a.feature_shard()
         return ShardedSequential(layers)
 
     def split(self, name: str, layer: Module, in_sharding: Shard | None = None) -> ShardedLayer:

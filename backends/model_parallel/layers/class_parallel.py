@@ -86,6 +86,6 @@ def class_parallel_loss(loss_fn: Loss, shard: Shard) -> Loss:
     def loss(logits: Tensor, y: Any) -> Tensor:
         if loss_fn is ops.cross_entropy:
             return sharded_cross_entropy(logits, y, shard=shard)
-        return loss_fn(ShardedTensor(logits, (shard.on_axis(logits.ndim - 1),)).gather().local, y)
+        return loss_fn(ShardedTensor(logits, (shard.on_axis(-1),)).gather().local, y)
 
     return loss

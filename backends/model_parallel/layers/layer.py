@@ -19,7 +19,7 @@ class ShardedLayer(Module):
 
     ``shards`` says by attribute name how each parameter is split; others are replicated. ``partial`` has the
     replicated parameters of which each rank computes one term of the gradient, and the ranks over which to
-    sum the terms. ``out_sharding`` is the split of the output's channels or features (axis 1), which the
+    sum the terms. ``out_sharding`` is the split of the output's channels or features, on any axis, which the
     next layer takes over.
     """
 

@@ -31,11 +31,11 @@ class ColumnLinear(ShardedLayer):
         neurons = even_shard(0, comm, layer.weight.shape[0])
         self.shard_parameter("weight", layer.weight, neurons)
         self.shard_parameter("bias", layer.bias, neurons)
-        self.shard = self.out_sharding = neurons.on_axis(1)
+        self.shard = self.out_sharding = neurons.on_axis(-1)
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
         x = differentiable.fan_out(a.gather().local, comm=self.shard.comm)
-        return ShardedTensor(ops.linear(x, *self.own_parameters), (self.shard.on_axis(x.ndim - 1),))
+        return ShardedTensor(ops.linear(x, *self.own_parameters), (self.shard,))
 
     def describe(self) -> str:
         return f"{self.weight.shape[1]}, {self.weight.shape[0]} of {self.shard.length}"
@@ -53,11 +53,11 @@ class RowLinear(ShardedLayer):
     def __init__(self, layer: Linear | Conv2d, comm: Communicator, in_sharding: Shard | None = None):
         super().__init__()
         self.shard = matching_shard(in_sharding, comm, layer.weight.shape[1])
-        self.shard_parameter("weight", layer.weight, self.shard)
+        self.shard_parameter("weight", layer.weight, self.shard.on_axis(1))
         self.shard_parameter("bias", layer.bias)
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        y = ops.linear(a.redistribute(self.shard.on_axis(a.local.ndim - 1)).local, self.weight)
+        y = ops.linear(a.redistribute(self.shard).local, self.weight)
         return ShardedTensor(reduce_then_add_bias(y, comm=self.shard.comm, bias=self.bias))
 
     def describe(self) -> str:
