@@ -25,8 +25,10 @@ from minigrad.tensor import Tensor
 
 from .layers.class_parallel import ClassLinear
 from .layers.conv import ChannelConv2d, FilterConv2d, GatheredConv2d, GroupedConv2d
+from .layers.heads import HeadsAttention, HeadsBlock
 from .layers.linear import ColumnLinear, RowLinear
 from .layers.pass_through import PASS_THROUGH, ShardedLayerClass
+from .layers.vocabulary import VocabularyEmbedding, VocabularyUnembedding
 from .naive import GatheredLinear
 
 Plan = dict[str, str]
@@ -39,6 +41,10 @@ SPLITS: Mapping[type[Module], Mapping[str, ShardedLayerClass]] = {
         "groups": GroupedConv2d,
         "gathered-filters": GatheredConv2d,
     },
+    nn.Attention: {"heads": HeadsAttention},
+    nn.TransformerBlock: {"heads": HeadsBlock},
+    nn.TokenEmbedding: {"vocabulary": VocabularyEmbedding},
+    nn.Unembedding: {"vocabulary": VocabularyUnembedding},
 }
 FIRST = {nn.Linear: "column", nn.Conv2d: "filters"}  # x replicated, y split
 SECOND = {nn.Linear: "row", nn.Conv2d: "channels"}  # x split, y replicated
@@ -182,9 +188,16 @@ def widths(layers: Sequence[tuple[str, Module]], sample: Sequence[int] | None) -
 
 
 def no_samples(layers: Sequence[Module], sample: Sequence[int]) -> Tensor:
-    """A batch without samples of this shape, in the dtype and on the device of the layers' parameters."""
-    like = next((p.data for layer in layers for p in layer.parameters()), np.zeros(0, np.float32))
-    return Tensor(array_module(like).zeros((0, *sample), like.dtype))
+    """A batch without samples of this shape, in the dtype and on the device of the layers' parameters.
+
+    It has integers for a model that begins with an embedding.
+    """
+    first = next((layer for layer in layers if layer.parameters()), None)
+    while isinstance(first, Sequential):
+        first = next(layer for layer in first.layers if layer.parameters())
+    like = np.zeros(0, np.float32) if first is None else first.parameters()[0].data
+    dtype = np.intp if isinstance(first, (nn.TokenEmbedding, VocabularyEmbedding)) else like.dtype
+    return Tensor(array_module(like).zeros((0, *sample), dtype))
 
 
 def layers_of(model: Sequential, prefix: str = "") -> list[tuple[str, Module]]:
@@ -215,15 +228,24 @@ def check_plan(plan: Mapping[str, str], model: Module, kinds: Any) -> None:
                 f"layer {name}, {layer.in_one_line()}, cannot be split by {kind!r}; "
                 + (f"choose {', '.join(legal)}" if legal else otherwise)
             )
-        if kind == "classes" and name != last:
+        gives_classes = kind == "classes" or kind == "vocabulary" and isinstance(layer, nn.Unembedding)
+        if gives_classes and name != last:
             raise ValueError(
-                f"layer {name} cannot be split by 'classes': only the last layer of a Sequential can be; "
-                "choose column"
+                f"layer {name} cannot be split by {kind!r}: only the last layer of a Sequential can be; "
+                + ("choose column" if kind == "classes" else "leave it out of the plan")
             )
     for names in model.tied_parameters():
         owners = [name.rpartition(".")[0] for name in names]
-        if named := [owner for owner in owners if owner in plan]:
+        if all(plan.get(owner) == "vocabulary" for owner in owners):
+            continue  # all need the same rows
+        if named := [owner for owner in owners if is_split(owner, plan)]:
             raise ValueError(
                 f"layer {named[0]} shares a parameter with others ({', '.join(names)}), which do not all "
                 "need the same part of it; leave them out of the plan"
+                + (', or split all by "vocabulary"' if "vocabulary" in plan.values() else "")
             )
+
+
+def is_split(layer: str, plan: Mapping[str, str]) -> bool:
+    """Whether the plan names the layer, or one that it is inside of."""
+    return any(f"{layer}.".startswith(f"{name}.") for name in plan)

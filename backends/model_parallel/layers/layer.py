@@ -20,10 +20,11 @@ class ShardedLayer(Module):
     ``shards`` says by attribute name how each parameter is split; others are replicated. ``partial`` has the
     replicated parameters of which each rank computes one term of the gradient, and the ranks over which to
     sum the terms. ``out_sharding`` is the split of the output's channels or features, on any axis, which the
-    next layer takes over.
+    next layer takes over; ``splits_tokens`` says whether the output (N, S, features) is split by its tokens.
     """
 
     out_sharding: Shard | None = None
+    splits_tokens = False
 
     def __init__(self) -> None:
         self.shards: dict[str, Shard] = {}
