@@ -5,6 +5,8 @@ of split, as in ``{"1": "column", "3": "row"}``; layers that it does not name ar
 sends the fewest numbers per rank and step: 2 for each weight that a rank holds, as in an all-reduce of its
 gradient over a data axis, and the activations that collectives send for the batch (Gholami et al. 2018). So
 it splits the layers that have more weights than the batch has activations: linear layers before convolutions.
+Blocks of transformers are split by heads whatever that sends, as whole ones would be most of the work, done
+by all ranks alike. A table of symbols at both ends is split where that sends less.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +27,7 @@ from minigrad.tensor import Tensor
 
 from .layers.class_parallel import ClassLinear
 from .layers.conv import ChannelConv2d, FilterConv2d, GatheredConv2d, GroupedConv2d
-from .layers.heads import HeadsAttention, HeadsBlock
+from .layers.heads import HeadsAttention, HeadsBlock, reason_against
 from .layers.linear import ColumnLinear, RowLinear
 from .layers.pass_through import PASS_THROUGH, ShardedLayerClass
 from .layers.vocabulary import VocabularyEmbedding, VocabularyUnembedding
@@ -106,9 +108,20 @@ def choose(model: Module, ranks: int, batch_size: int, sample: Sequence[int] | N
     """
     tied = {name.rpartition(".")[0] for names in model.tied_parameters() for name in names}
     if isinstance(model, Sequential):
-        return cheapest(layers_of(model), ranks, batch_size, sample, tied, first=True)
-    linear = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    return [c for pair in linear for c in cheapest([pair], ranks, batch_size, None, tied, first=False)]
+        layers = layers_of(model)
+        tables = {name for name, layer in layers if isinstance(layer, (nn.TokenEmbedding, nn.Unembedding))}
+        can_be_split = tables and tables == tied and layers[-1][0] in tied and sample is not None
+        ways = [set[str](), tables] if can_be_split else [set[str]()]
+        plans = (cheapest(layers, ranks, batch_size, sample, tied, way, first=True) for way in ways)
+        return min(plans, key=numbers)
+    blocks = [name for name, module in model.named_modules() if isinstance(module, nn.TransformerBlock)]
+    alone = [
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, (nn.Linear, nn.TransformerBlock))
+        and not any(name.startswith(f"{block}.") for block in blocks)
+    ]
+    return [c for pair in alone for c in cheapest([pair], ranks, batch_size, None, tied, first=False)]
 
 
 def cheapest(
@@ -117,16 +130,21 @@ def cheapest(
     batch_size: int,
     sample: Sequence[int] | None,
     tied: set[str],
+    vocabulary: Collection[str] = (),
     *,
     first: bool,
 ) -> list[Choice]:
-    """The cheapest choices for consecutive layers; ``first``: their input needs no gradient."""
+    """The cheapest choices for consecutive layers; ``first``: their input needs no gradient.
+
+    The layers that ``vocabulary`` names are split by it, and blocks of transformers by heads.
+    """
     share = batch_size * (ranks - 1) / ranks
     # Dynamic programming: the cheapest choices up to a layer, by whether its output is split.
     best: dict[bool, list[Choice]] = {False: []}
-    n_out = 0
+    n_out, counted = 0, set[int]()
     for (name, layer), (n_in, n_out) in zip(layers, widths(layers, sample), strict=True):
-        weights = sum(p.size for p in layer.parameters())
+        weights = sum(p.size for p in layer.parameters() if id(p) not in counted)
+        counted |= {id(p) for p in layer.parameters()}
         grouped = isinstance(layer, nn.Conv2d) and layer.settings["groups"] > 1
         can_be_split = type(layer) in FIRST and name not in tied and n_in and n_out and not grouped
         ways: list[tuple[bool, list[Choice]]] = []
@@ -140,8 +158,16 @@ def cheapest(
                 row_back = 0 if split else back
                 options.append((FIRST[type(layer)], gather + 2 * back, True, weights / ranks))
                 options.append((SECOND[type(layer)], 2 * n_out + row_back, False, weights / ranks))
+            if isinstance(layer, nn.TransformerBlock) and reason_against(layer) is None:
+                options = [("heads", gather + 8 * n_out, False, weights / ranks)]  # 4 all-reduces
+            if name in vocabulary and isinstance(layer, nn.TokenEmbedding):
+                options = [("vocabulary", 2 * n_out, False, weights / ranks)]
+            elif name in vocabulary:
+                rows = n_in // layer.parameters()[0].shape[1]  # of each the loss sums 3 numbers
+                options = [("vocabulary", gather + 2 * n_in + 6 * rows, False, weights / ranks)]
             for kind, activations, split_output, stored in options:
-                choice = Choice(name, layer.in_one_line(), kind, 2 * stored, share * activations)
+                text = type(layer).__name__ if layer.children() else layer.in_one_line()
+                choice = Choice(name, text, kind, 2 * stored, share * activations)
                 ways.append((split_output, [*before, choice]))
         best = {key: min((way for split, way in ways if split == key), key=numbers) for key, _ in ways}
         first = first and not weights
@@ -159,7 +185,7 @@ def numbers(choices: Sequence[Choice]) -> float:
 def show(choices: Sequence[Choice]) -> str:
     """A table of the choices and their costs: a line for each layer that has weights, and one for the sum."""
     rows = [("layer", "", "split by", "weights x 2", "activations")]
-    for c in (c for c in choices if c.weights):
+    for c in (c for c in choices if c.weights or c.kind):
         rows.append((c.name, c.layer, c.kind or "-", f"{c.weights:,.0f}", f"{c.activations:,.0f}"))
     sums = (f"{sum(c.weights for c in choices):,.0f}", f"{sum(c.activations for c in choices):,.0f}")
     rows.append(("all", "", "", *sums))
@@ -196,7 +222,7 @@ def no_samples(layers: Sequence[Module], sample: Sequence[int]) -> Tensor:
     while isinstance(first, Sequential):
         first = next(layer for layer in first.layers if layer.parameters())
     like = np.zeros(0, np.float32) if first is None else first.parameters()[0].data
-    dtype = np.intp if isinstance(first, (nn.TokenEmbedding, VocabularyEmbedding)) else like.dtype
+    dtype = np.intp if isinstance(first, nn.TokenEmbedding) else like.dtype
     return Tensor(array_module(like).zeros((0, *sample), dtype))
 
 

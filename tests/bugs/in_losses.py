@@ -102,8 +102,8 @@ DIFFERENCE = "central difference"
 
 BUGS = [
     Bug("each part of a batch is divided by its own weights", "PartOfMean.divisor",
-        "return self.per_sample * len(y)", "return self.loss.divisor(y)", a_weighted_loss_is_that_of_the_whole_batch,
-        "the (loss|gradient)"),
+        "return self.per_sample * len(y)", "return self.loss.divisor(y)",
+        a_weighted_loss_is_that_of_the_whole_batch, "the (loss|gradient)"),
     Bug("a part of a batch passes for a whole one", "Batch.__getitem__",
         "self.is_part or len(places) < len(self)", "False", a_plain_weighted_loss_is_refused,
         "was not refused"),

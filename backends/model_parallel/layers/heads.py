@@ -75,7 +75,8 @@ class HeadsBlock(ShardedLayer):
 
     def __init__(self, layer: nn.TransformerBlock, comm: Communicator, in_sharding: Shard | None = None):
         super().__init__()
-        check_block(layer)
+        if reason := reason_against(layer):
+            raise ValueError(reason)
         self.comm = comm
         self.norm1 = self.norm(layer.norm1, comm)
         self.attention = HeadsAttention(layer.attention, comm, column=self.column, row=self.row)
@@ -114,16 +115,17 @@ class HeadsBlock(ShardedLayer):
         return ShardedTensor(a.local + y.local, y.shards)
 
 
-def check_block(layer: nn.TransformerBlock) -> None:
-    """Raise ValueError for a block that is not computed as ``nn.TransformerBlock`` is."""
+def reason_against(layer: nn.TransformerBlock) -> str | None:
+    """Why a block cannot be split by heads: it is computed in another way; None if it can."""
     if layer.has_own_forward() or type(layer).forward is not nn.TransformerBlock.forward:
-        raise ValueError(
+        return (
             f"{type(layer).__name__} has a forward of its own, which a split by heads would leave out; name "
             "the layers inside of it: attention (heads), feed_forward.0 (column), feed_forward.2 (row)"
         )
     inside = [type(layer) for layer in layer.feed_forward.layers if type(layer) not in PASS_THROUGH]
-    if inside != [nn.Linear, nn.Linear]:
-        raise ValueError(
-            "a block is split by heads if its feed-forward has two linear layers, and others that take a "
-            f"split input, got {', '.join(kind.__name__ for kind in inside)}; name the layers inside of it"
-        )
+    if inside == [nn.Linear, nn.Linear]:
+        return None
+    return (
+        "a block is split by heads if its feed-forward has two linear layers, and others that take a split "
+        f"input, got {', '.join(kind.__name__ for kind in inside)}; name the layers inside of it"
+    )
