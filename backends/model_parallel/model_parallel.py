@@ -19,6 +19,7 @@ from minigrad.device import array_module, unflatten
 from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential, evaluation_mode
 from minigrad.placed_state import PlacedState, Values
+from minigrad.recompute import Recomputed
 from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
 from minigrad.traits import Traits
@@ -165,7 +166,7 @@ class ModelParallel(Strategy):
                 with evaluation_mode(layers[-1]):
                     a = None if a is None else layers[-1].sharded_forward(a)
             in_sharding = layers[-1].out_sharding if a is None else a.feature_shard()
-        return ShardedSequential(layers)
+        return ShardedSequential(layers, model.bounds if isinstance(model, Recomputed) else ())
 
     def split(self, name: str, layer: Module, in_sharding: Shard | None = None) -> ShardedLayer:
         """The sharded layer called ``name``, whose input has its features split by ``in_sharding``."""

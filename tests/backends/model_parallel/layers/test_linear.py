@@ -145,7 +145,7 @@ class TokenSplit(Elementwise):
         bounds = (0,) * (comm.size - 1) + (tokens - 1, tokens) if comm.size > 1 else (0, tokens)
         return super().sharded_forward(a.split(Shard(1, comm, bounds)))
 
-    def __init__(self, layer, comm, in_sharding=None):
+    def __init__(self, layer, comm: Any, in_sharding=None):
         super().__init__(layer)
         self.comm = comm
 
@@ -166,7 +166,7 @@ def test_as_many_tokens_as_features_are_still_tokens(ranks, n, kinds):
     strategy = using(pass_through={nn.Sigmoid: TokenSplit})
 
     def work(comm):
-        placed = strategy(comm, plan, sample=(n, n)).place(build())
+        placed: Any = strategy(comm, plan, sample=(n, n)).place(build())
         even = even_shard(0, comm, n).bounds
         assert all(layer.shard.bounds == even for layer in placed.layers[1::2])
         passes_like_serial(lambda c: strategy(c, plan, sample=(n, n)), comm, build, x, bound=1e-11)
