@@ -1,7 +1,7 @@
 """How many numbers a block of a transformer holds for backward, by what is split over ranks.
 
-Lecture section: data lifetimes. Lesson: 17_sequences. Counts are in units of B S h numbers, for B samples of S
-tokens of width h, with attention as on the slide, which holds its probabilities, and in training mode.
+Lecture section: data lifetimes. Lesson: 17_sequences. Counts are in units of B S h numbers, for B samples of
+S tokens of width h, with attention as on the slide, which holds its probabilities, and in training mode.
 """
 
 from __future__ import annotations

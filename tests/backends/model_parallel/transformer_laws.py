@@ -199,3 +199,20 @@ def holds(form: str, net: Net, ranks: int, samples: int) -> None:
             part = part._replace(tokens=net.tokens)
         wanted = unit * held(sizes, part, gather_again=form == "gathered again")
         assert abs(nbytes - wanted) < 1e-6 * unit, (rank, nbytes / unit, wanted / unit)
+
+
+def keeps_inputs(form: str, net: Net, ranks: int) -> None:
+    """Assert that of a recomputed segment a tape holds this rank's part of the input, and nothing else."""
+
+    def work(comm):
+        model = recomputed(nn.Sequential(net.block(np.random.default_rng(0))), 1).to(dtype=np.float64)
+        backend = ModelParallel(comm, {"0": "heads"}, **FORMS[form])
+        placed: Any = backend.place(model)
+        a = own_input(form, net, backend, 3)
+        with Tape() as tape:
+            y = placed.sharded_forward(ShardedTensor(a.local * 1.0, a.shards))
+        assert [(s.axis, s.bounds) for s in y.shards] == [(s.axis, s.bounds) for s in a.shards]
+        return tape.nbytes / (8 * a.local.size)
+
+    held = run_ranks(ranks, work)
+    assert held == [1] * ranks, f"the tape holds {held} inputs"

@@ -2,24 +2,20 @@
 rows is the serial one.
 """
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backends.comm import run_ranks
-from backends.model_parallel.layers.sharding import ShardedTensor
 from backends.model_parallel.model_parallel import ModelParallel
 from minigrad import nn, ops
 from minigrad.recompute import recomputed
-from minigrad.tape import Tape
 from tests.backends.model_parallel.transformer_laws import (
     FORMS,
     Net,
     holds,
-    own_input,
+    keeps_inputs,
     sends,
     splits_heads,
     stacks,
@@ -75,19 +71,7 @@ def test_recomputed_blocks_train_like_serial(form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_segment_keeps_its_input_alone(form):
-    net, ranks = Net(blocks=1, tokens=8), 2
-
-    def work(comm):
-        model = recomputed(nn.Sequential(net.block(np.random.default_rng(0))).to(dtype=np.float64), 1)
-        backend = ModelParallel(comm, {"0": "heads"}, **FORMS[form])
-        placed: Any = backend.place(model)
-        a = own_input(form, net, backend, 3)
-        with Tape() as tape:
-            y = placed.sharded_forward(ShardedTensor(a.local * 1.0, a.shards))
-        assert [(s.axis, s.bounds) for s in y.shards] == [(s.axis, s.bounds) for s in a.shards]
-        return tape.nbytes / (8 * a.local.size)
-
-    assert run_ranks(ranks, work) == [1] * ranks
+    keeps_inputs(form, Net(blocks=1, tokens=8), 2)
 
 
 @pytest.mark.parametrize("form", FORMS)
