@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial, reduce
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -102,7 +102,10 @@ class Stack(Strategy):
         return weight
 
     def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
-        return reduce(lambda loss_fn, member: member.loss_for(model, loss_fn), self.members, loss_fn)
+        """Innermost first: who splits the classes of the logits must know which loss it is."""
+        for member in reversed(self.members):
+            loss_fn = member.loss_for(model, loss_fn)
+        return loss_fn
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
         """Each member runs its micro-batches through the members inside it."""

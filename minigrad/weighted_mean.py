@@ -7,7 +7,7 @@ Lecture section: synchronous data parallelism. Lesson: 02_backpropagation, by
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,8 +39,21 @@ class WeightedMean:
 
         The parts' losses, each times its share of the samples, add up to the loss of the batch.
         """
-        per_sample = self.divisor(y) / len(y)
-        return lambda out, part: divided(self.total(out, part), per_sample * len(part))
+        return PartOfMean(self, self.divisor(y) / len(y))
+
+
+class PartOfMean(NamedTuple):
+    """The ``loss`` of a part of a batch, divided by the part's share of the batch's divisor."""
+
+    loss: WeightedMean
+    per_sample: Any
+
+    def __call__(self, out: Tensor, y: Any) -> Tensor:
+        return divided(self.loss.total(out, y), self.divisor(y))
+
+    def divisor(self, y: Any) -> Any:
+        """What the sum over a part with targets ``y`` is divided by."""
+        return self.per_sample * len(y)
 
 
 def divided(total: Tensor, divisor: Any) -> Tensor:

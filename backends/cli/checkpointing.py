@@ -18,7 +18,17 @@ from .strategy_flags import option
 PANEL: dict[str, Any] = {"rich_help_panel": "Checkpoints"}
 LAYOUT = ("strategy", "options", "data", "pipe", "model", "plan", "schedule", "micro", "chunks", "bounds")
 # A training that resumes may change these, and no others.
-FREE = (*LAYOUT, "epochs", "timetable", "pipe_options", "recompute", "transport", "device", "capture")
+FREE = (
+    *LAYOUT,
+    "epochs",
+    "timetable",
+    "pipe_options",
+    "recompute",
+    "split_tokens",
+    "transport",
+    "device",
+    "capture",
+)
 
 
 @dataclass(frozen=True)

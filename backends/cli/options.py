@@ -116,6 +116,9 @@ class ParallelOptions:
     plan: Path | None = ranks_option(
         None, "JSON or TOML file: how each layer is split (default: least communication)", metavar="FILE"
     )
+    split_tokens: bool = ranks_option(
+        False, "split the tokens between the products of a transformer over --model", "--split-tokens"
+    )
     strategy: str | None = ranks_option(
         None,
         f"how the ranks of --data train together, one of {', '.join(strategy_names())} "
@@ -184,10 +187,13 @@ class ParallelOptions:
             raise ValueError(
                 "--option micro_batches takes a pipeline through several times; pass --micro instead"
             )
+        if self.split_tokens and self.model == 1:
+            raise ValueError("--split-tokens is for --model of 2 or more; leave it out, or add --model 2")
         plan = None if self.plan is None else read_plan(self.plan)
         if plan is not None:
             check_plan_for(plan, net)
         pipeline = self.pipeline(len(net.children()), data, samples, pipe_options)
+        pipeline["split_tokens"] = self.split_tokens
         parallel = ParallelConfig(strategy, options, data, self.pipe, self.model, plan, **pipeline)
         return {**of_net, "transport": transport, "parallel": parallel}
 

@@ -44,6 +44,7 @@ class ParallelConfig:
     recompute: bool = False
     pipe_options: dict[str, Any] = field(default_factory=dict)
     timetable: dict[str, Any] | None = None
+    split_tokens: bool = False
 
     @property
     def ranks(self) -> int:
@@ -79,7 +80,9 @@ class ParallelConfig:
                 )
             members.append(pipeline)
         if split:
-            members.append(find_strategy(MODEL_PARALLEL, axis="model")(grid.model, self.plan, **measured))
+            options = {"split_tokens": True} if self.split_tokens else {}
+            layers = find_strategy(MODEL_PARALLEL, options, "model")
+            members.append(layers(grid.model, self.plan, **measured))
         return members[0] if len(members) == 1 else Stack(*members)
 
     def pipeline(self, comm: Communicator, **measured: Any) -> Strategy:

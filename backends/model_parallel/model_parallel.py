@@ -6,8 +6,7 @@ as in ``{"1": "column", "3": "row"}``; layers that it does not name are replicat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -17,24 +16,27 @@ from minigrad import nn
 from minigrad.data import Batch
 from minigrad.declaration import Declaration
 from minigrad.device import array_module, unflatten
-from minigrad.forward_pass import current_path
 from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential, evaluation_mode
 from minigrad.placed_state import PlacedState, Values
+from minigrad.recompute import Recomputed
 from minigrad.sample import SampleLike, sample_of
 from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
 from minigrad.traits import Traits
 from minigrad.work import Loss
 
-from ..comm.collectives import allreduce
-from ..comm.communicator import Communicator
+from ..comm.collectives import Allreduce, allreduce
+from ..comm.communicator import Communicator, WithAllreduce
 from ..consistency import broadcast_model, check_same_batch, check_same_on_all_ranks
 from ..placement import Placeholder, loss_of_output, refuse_placed, shards_of
 from .layers.class_parallel import ClassLinear, class_parallel_loss
 from .layers.layer import ShardedLayer
 from .layers.pass_through import ELEMENTWISE, PASS_THROUGH, Replicated
+from .layers.sequential import ShardedSequential, named_in_errors
 from .layers.sharding import Shard, ShardedTensor
+from .layers.tokens import RegatheredTokensBlock, TokensBlock, TokenWise
+from .layers.vocabulary import TokensVocabularyEmbedding
 from .plan import SPLITS, Plan, check_plan, default_plan, lookup
 from .spatial.layers import SPATIAL, tiling_of
 
@@ -76,7 +78,12 @@ class ModelParallel(Strategy):
     (see ``plan.py``), which is then in ``self.plan``. In a Sequential, also a nested one, activations stay
     split between layers; in other models each layer of the plan has a whole input and a whole output.
     ``sample`` is what one input is like, or its shape. With it the layers are made to fit the inputs that
-    they will get: a "row" layer then takes the features as a split Flatten leaves them.
+    they will get: a "row" layer then takes the features as a split Flatten leaves them. Layers sum over ranks
+    by ``allreduce``, which is the transport's own by default.
+
+    With ``split_tokens`` each rank has some of the tokens (N, S, features) between the products of blocks
+    that the plan splits by "heads", and in norms after them: an all-reduce becomes a reduce-scatter and an
+    all-gather. With ``gather_again`` gathered tokens are not held, but gathered again in backward.
     """
 
     traits = Traits(splits_layers=True)
@@ -91,13 +98,25 @@ class ModelParallel(Strategy):
         sample: SampleLike = None,
         batch_size: int = 64,
         micro_batches: int = 1,
+        split_tokens: bool = False,
+        gather_again: bool = False,
+        allreduce: Allreduce | None = None,
     ):
+        comm = comm if allreduce is None else WithAllreduce(comm, allreduce)
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.requested_plan = None if plan is None else dict(plan)
         self.plan: Plan = self.requested_plan or {}
         self.sample = sample_of(sample)
         self.batch_size = at_least_one("batch_size", batch_size)
         self.micro_batches = at_least_one("micro_batches", micro_batches)
+        self.split_tokens, self.gather_again = split_tokens, gather_again
+        if gather_again and not split_tokens:
+            raise ValueError("gather_again is of tokens that are split; pass split_tokens=True too")
+        if split_tokens:
+            block = RegatheredTokensBlock if gather_again else TokensBlock
+            tables = {nn.TransformerBlock: block, nn.TokenEmbedding: TokensVocabularyEmbedding}
+            kinds = {layer: dict.fromkeys(self.splits[layer], form) for layer, form in tables.items()}
+            self.splits = {**self.splits, **kinds}
         self.tiling = cache(partial(tiling_of, comm=comm))  # one for all layers that are split alike
         self.partial: dict[Tensor, Communicator] = {}  # of these, each rank has a term of the gradient
 
@@ -113,11 +132,13 @@ class ModelParallel(Strategy):
             self.plan = default_plan(model, self.size, self.batch_size, self.sample)
         check_plan(self.plan, model, self.splits_of)
         broadcast_model(self.comm, model)
+        ties = model.tied_parameters()
         if isinstance(model, Sequential):
             first = None if self.sample is None else ShardedTensor(self.sample.inputs(0, [model]))
             model = self.sharded_sequential(model, first)
         else:
             self.replace_inside(model)
+        keep_ties(model, ties)
         layers = [layer for layer in model.modules() if isinstance(layer, ShardedLayer)]
         self.partial = {parameter: comm for layer in layers for parameter, comm in layer.partial.items()}
         return self.hold(model)
@@ -139,12 +160,14 @@ class ModelParallel(Strategy):
             with named_in_errors(i):
                 if isinstance(layer, Sequential):
                     layers.append(self.sharded_sequential(layer, a, in_sharding, f"{name}."))
+                elif layers and layers[-1].splits_tokens and isinstance(layer, (nn.LayerNorm, nn.RMSNorm)):
+                    layers.append(TokenWise(layer, self.comm))
                 else:
                     layers.append(self.split(name, layer, in_sharding))
                 with evaluation_mode(layers[-1]):
                     a = None if a is None else layers[-1].sharded_forward(a)
-            in_sharding = layers[-1].out_sharding if a is None else a.shard_of(1)
-        return ShardedSequential(layers)
+            in_sharding = layers[-1].out_sharding if a is None else a.feature_shard()
+        return ShardedSequential(layers, model.bounds if isinstance(model, Recomputed) else ())
 
     def split(self, name: str, layer: Module, in_sharding: Shard | None = None) -> ShardedLayer:
         """The sharded layer called ``name``, whose input has its features split by ``in_sharding``."""
@@ -212,32 +235,13 @@ class ModelParallel(Strategy):
         return "ModelParallel splits layers, so nothing can stand inside of it; put it innermost"
 
 
-class ShardedSequential(ShardedLayer, Sequential):
-    """The layers of a Sequential under its names; the tensors between them stay split."""
-
-    def __init__(self, layers: list[ShardedLayer]):
-        super().__init__()
-        self.layers = list(layers)
-        self.out_sharding = layers[-1].out_sharding if layers else None
-
-    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        path = current_path()
-        for i, layer in enumerate(self.layers):
-            path.append(i)
-            with named_in_errors(i):
-                a = layer.sharded_forward(a)
-            path.pop()
-        return a
-
-
-@contextmanager
-def named_in_errors(layer: int | str) -> Iterator[None]:
-    """Put the name of the layer in front of the message of an error, as a Sequential does."""
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        error.args = (f"layer {layer}, {error}",)
-        raise
+def keep_ties(model: Module, ties: Sequence[Sequence[str]]) -> None:
+    """Let the parts of a parameter that had several names be one again."""
+    places = {name: (owner, attribute) for name, owner, attribute in model.named_arrays()}
+    for first, *others in ties:
+        owner, attribute = places[first]
+        for name in others:
+            setattr(places[name][0], places[name][1], getattr(owner, attribute))
 
 
 def check_plan_for(plan: Plan, model: Module) -> None:

@@ -5,6 +5,8 @@ of split, as in ``{"1": "column", "3": "row"}``; layers that it does not name ar
 sends the fewest numbers per rank and step: 2 for each weight that a rank holds, as in an all-reduce of its
 gradient over a data axis, and the activations that collectives send for the batch (Gholami et al. 2018). So
 it splits the layers that have more weights than the batch has activations: linear layers before convolutions.
+Blocks of transformers are split by heads whatever that sends, as whole ones would be most of the work, done
+by all ranks alike. A table of symbols at both ends is split where that sends less.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +24,10 @@ from minigrad.sample import SampleLike, sample_of
 
 from .layers.class_parallel import ClassLinear
 from .layers.conv import ChannelConv2d, FilterConv2d, GatheredConv2d, GroupedConv2d
+from .layers.heads import HeadsAttention, HeadsBlock, reason_against
 from .layers.linear import ColumnLinear, RowLinear
 from .layers.pass_through import PASS_THROUGH, ShardedLayerClass
+from .layers.vocabulary import VocabularyEmbedding, VocabularyUnembedding
 from .naive import GatheredLinear
 
 Plan = dict[str, str]
@@ -36,6 +40,10 @@ SPLITS: Mapping[type[Module], Mapping[str, ShardedLayerClass]] = {
         "groups": GroupedConv2d,
         "gathered-filters": GatheredConv2d,
     },
+    nn.Attention: {"heads": HeadsAttention},
+    nn.TransformerBlock: {"heads": HeadsBlock},
+    nn.TokenEmbedding: {"vocabulary": VocabularyEmbedding},
+    nn.Unembedding: {"vocabulary": VocabularyUnembedding},
 }
 FIRST = {nn.Linear: "column", nn.Conv2d: "filters"}  # x replicated, y split
 SECOND = {nn.Linear: "row", nn.Conv2d: "channels"}  # x split, y replicated
@@ -97,9 +105,20 @@ def choose(model: Module, ranks: int, batch_size: int, sample: SampleLike = None
     """
     tied = {name.rpartition(".")[0] for names in model.tied_parameters() for name in names}
     if isinstance(model, Sequential):
-        return cheapest(layers_of(model), ranks, batch_size, sample, tied, first=True)
-    linear = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    return [c for pair in linear for c in cheapest([pair], ranks, batch_size, None, tied, first=False)]
+        layers = layers_of(model)
+        tables = {name for name, layer in layers if isinstance(layer, (nn.TokenEmbedding, nn.Unembedding))}
+        can_be_split = tables and tables == tied and layers[-1][0] in tied and sample is not None
+        ways = [set[str](), tables] if can_be_split else [set[str]()]
+        plans = (cheapest(layers, ranks, batch_size, sample, tied, way, first=True) for way in ways)
+        return min(plans, key=numbers)
+    blocks = [name for name, module in model.named_modules() if isinstance(module, nn.TransformerBlock)]
+    alone = [
+        (name, module)
+        for name, module in model.named_modules()
+        if isinstance(module, (nn.Linear, nn.TransformerBlock))
+        and not any(name.startswith(f"{block}.") for block in blocks)
+    ]
+    return [c for pair in alone for c in cheapest([pair], ranks, batch_size, None, tied, first=False)]
 
 
 def cheapest(
@@ -108,16 +127,21 @@ def cheapest(
     batch_size: int,
     sample: SampleLike,
     tied: set[str],
+    vocabulary: Collection[str] = (),
     *,
     first: bool,
 ) -> list[Choice]:
-    """The cheapest choices for consecutive layers; ``first``: their input needs no gradient."""
+    """The cheapest choices for consecutive layers; ``first``: their input needs no gradient.
+
+    The layers that ``vocabulary`` names are split by it, and blocks of transformers by heads.
+    """
     share = batch_size * (ranks - 1) / ranks
     # Dynamic programming: the cheapest choices up to a layer, by whether its output is split.
     best: dict[bool, list[Choice]] = {False: []}
-    n_out = 0
+    n_out, counted = 0, set[int]()
     for (name, layer), (n_in, n_out) in zip(layers, widths(layers, sample), strict=True):
-        weights = sum(p.size for p in layer.parameters())
+        weights = sum(p.size for p in layer.parameters() if id(p) not in counted)
+        counted |= {id(p) for p in layer.parameters()}
         grouped = isinstance(layer, nn.Conv2d) and layer.settings["groups"] > 1
         can_be_split = type(layer) in FIRST and name not in tied and n_in and n_out and not grouped
         ways: list[tuple[bool, list[Choice]]] = []
@@ -131,8 +155,16 @@ def cheapest(
                 row_back = 0 if split else back
                 options.append((FIRST[type(layer)], gather + 2 * back, True, weights / ranks))
                 options.append((SECOND[type(layer)], 2 * n_out + row_back, False, weights / ranks))
+            if isinstance(layer, nn.TransformerBlock) and reason_against(layer) is None:
+                options = [("heads", gather + 8 * n_out, False, weights / ranks)]  # 4 all-reduces
+            if name in vocabulary and isinstance(layer, nn.TokenEmbedding):
+                options = [("vocabulary", 2 * n_out, False, weights / ranks)]
+            elif name in vocabulary:
+                rows = n_in // layer.parameters()[0].shape[1]  # of each the loss sums 3 numbers
+                options = [("vocabulary", gather + 2 * n_in + 6 * rows, False, weights / ranks)]
             for kind, activations, split_output, stored in options:
-                choice = Choice(name, layer.in_one_line(), kind, 2 * stored, share * activations)
+                text = type(layer).__name__ if layer.children() else layer.in_one_line()
+                choice = Choice(name, text, kind, 2 * stored, share * activations)
                 ways.append((split_output, [*before, choice]))
         best = {key: min((way for split, way in ways if split == key), key=numbers) for key, _ in ways}
         first = first and not weights
@@ -150,7 +182,7 @@ def numbers(choices: Sequence[Choice]) -> float:
 def show(choices: Sequence[Choice]) -> str:
     """A table of the choices and their costs: a line for each layer that has weights, and one for the sum."""
     rows = [("layer", "", "split by", "weights x 2", "activations")]
-    for c in (c for c in choices if c.weights):
+    for c in (c for c in choices if c.weights or c.kind):
         rows.append((c.name, c.layer, c.kind or "-", f"{c.weights:,.0f}", f"{c.activations:,.0f}"))
     sums = (f"{sum(c.weights for c in choices):,.0f}", f"{sum(c.activations for c in choices):,.0f}")
     rows.append(("all", "", "", *sums))
@@ -207,15 +239,24 @@ def check_plan(plan: Mapping[str, str], model: Module, kinds: Any) -> None:
                 f"layer {name}, {layer.in_one_line()}, cannot be split by {kind!r}; "
                 + (f"choose {', '.join(legal)}" if legal else otherwise)
             )
-        if kind == "classes" and name != last:
+        gives_classes = kind == "classes" or kind == "vocabulary" and isinstance(layer, nn.Unembedding)
+        if gives_classes and name != last:
             raise ValueError(
-                f"layer {name} cannot be split by 'classes': only the last layer of a Sequential can be; "
-                "choose column"
+                f"layer {name} cannot be split by {kind!r}: only the last layer of a Sequential can be; "
+                + ("choose column" if kind == "classes" else "leave it out of the plan")
             )
     for names in model.tied_parameters():
         owners = [name.rpartition(".")[0] for name in names]
-        if named := [owner for owner in owners if owner in plan]:
+        if all(plan.get(owner) == "vocabulary" for owner in owners):
+            continue  # all need the same rows
+        if named := [owner for owner in owners if is_split(owner, plan)]:
             raise ValueError(
                 f"layer {named[0]} shares a parameter with others ({', '.join(names)}), which do not all "
                 "need the same part of it; leave them out of the plan"
+                + (', or split all by "vocabulary"' if "vocabulary" in plan.values() else "")
             )
+
+
+def is_split(layer: str, plan: Mapping[str, str]) -> bool:
+    """Whether the plan names the layer, or one that it is inside of."""
+    return any(f"{layer}.".startswith(f"{name}.") for name in plan)

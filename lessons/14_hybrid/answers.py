@@ -12,7 +12,6 @@ from minigrad_course.machines.integrated_costs import (
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
-from backends.comm.communicator import WithAllreduce
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.grid import Grid
@@ -58,8 +57,8 @@ def sent(width, data, model, batch=64):
         traced, rng = Traced(comm), np.random.default_rng(0)
         grid = Grid(traced, data=data, model=model)
         backend = Stack(
-            DataParallel(WithAllreduce(grid.data, ring_allreduce)),
-            ModelParallel(WithAllreduce(grid.model, ring_allreduce), {"0": "gathered", "2": "gathered"}),
+            DataParallel(grid.data, ring_allreduce),
+            ModelParallel(grid.model, {"0": "gathered", "2": "gathered"}, allreduce=ring_allreduce),
         )
         layers = nn.Linear(width, width, rng=rng), nn.Tanh(), nn.Linear(width, width, rng=rng)
         placed = backend.place(nn.Sequential(*layers))

@@ -28,7 +28,6 @@ from minigrad_course.shared.style import start_lesson
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
-from backends.comm.communicator import WithAllreduce
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel, ParameterServer
 from backends.grid import Grid
@@ -230,8 +229,8 @@ def stacked(comm, shape, plan):
     data, model = shape
     grid = Grid(comm, data=data, model=model)
     return Stack(
-        DataParallel(WithAllreduce(grid.data, ring_allreduce)),
-        ModelParallel(WithAllreduce(grid.model, ring_allreduce), plan, sample=DIGIT),
+        DataParallel(grid.data, ring_allreduce),
+        ModelParallel(grid.model, plan, sample=DIGIT, allreduce=ring_allreduce),
     )
 
 

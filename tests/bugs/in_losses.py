@@ -106,9 +106,9 @@ def functions_in_loops_are_exact() -> None:
 DIFFERENCE = "central difference"
 
 BUGS = [
-    Bug("each part of a batch is divided by its own weights", "WeightedMean.for_parts_of",
-        "per_sample * len(part)", "self.divisor(part)", a_weighted_loss_is_that_of_the_whole_batch,
-        "the (loss|gradient)"),
+    Bug("each part of a batch is divided by its own weights", "PartOfMean.divisor",
+        "return self.per_sample * len(y)", "return self.loss.divisor(y)",
+        a_weighted_loss_is_that_of_the_whole_batch, "the (loss|gradient)"),
     Bug("a part of a batch passes for a whole one", "Batch.__getitem__",
         "self.is_part or len(places) < len(self)", "False", a_plain_weighted_loss_is_refused,
         "was not refused"),

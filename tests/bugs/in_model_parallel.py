@@ -167,7 +167,7 @@ BUGS = [
         "total = differentiable.fan_in(y, comm=comm)", "total = differentiable.all_reduce(y, comm=comm)",
         columns_and_rows_train_like_serial, SERIAL),
     Bug("the features of sequences are taken for their second axis", "ColumnLinear.sharded_forward",
-        "self.own_parameters), (self.shard.on_axis(x.ndim - 1),))", "self.own_parameters), (self.shard,))",
+        "self.own_parameters), (self.shard,))", "self.own_parameters), (self.shard.on_axis(1),))",
         layers_of_sequences_train_like_serial, "must match exactly"),
     Bug("gathered outputs are joined along the second axis", "GatheredLinear.sharded_forward",
         "axis=y.ndim - 1", "axis=1", layers_of_sequences_train_like_serial, "linear takes|differs by"),

@@ -25,6 +25,7 @@ from tests.bugs import (
     in_stopping,
     in_storms,
     in_text,
+    in_transformers,
     in_windows,
 )
 
@@ -40,6 +41,7 @@ PARTS = {
     "model parallel": in_model_parallel.BUGS,
     "pipeline": in_pipelines.BUGS,
     "layers, grid, stack": in_hybrid.BUGS,
+    "transformers": in_transformers.BUGS,
     "servers": in_servers.BUGS,
     "ownership": in_ownership.BUGS,
     "compression": in_compression.BUGS,

@@ -11,12 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 from minigrad import ops
+from minigrad.cross_entropy_loss import CrossEntropyLoss
 from minigrad.device import Array, array_module
 from minigrad.nn import Linear
 from minigrad.op import op
 from minigrad.ops.cross_entropy import checked_labels
 from minigrad.pullback import OpResult
 from minigrad.tensor import Tensor
+from minigrad.weighted_mean import PartOfMean, divided
 from minigrad.work import Loss
 
 from ...comm.collectives import allreduce
@@ -26,11 +28,14 @@ from .sharding import Shard, ShardedTensor
 
 
 @op
-def sharded_cross_entropy(logits: Array, labels: Array, *, shard: Shard) -> OpResult:
+def sharded_cross_entropy(
+    logits: Array, labels: Array, *, shard: Shard, ignore_index: int | None = None, reduction: str = "mean"
+) -> OpResult:
     """``ops.cross_entropy`` of logits (N, classes) that are split along the classes by ``shard``.
 
-    Labels (N,) are integers, the same on all ranks. Forward is three all-reduces of N numbers; backward sends
-    nothing, and neither does a batch without samples. A rank may have no classes. Raises what
+    Labels (N,) are integers, the same on all ranks; those that are ``ignore_index`` have no loss, and the
+    mean is over all N. The other ``reduction`` is "sum". Forward is three all-reduces of N numbers; backward
+    sends nothing, and neither does a batch without samples. A rank may have no classes. Raises what
     ``ops.cross_entropy`` raises.
     """
     xp, comm, shape = array_module(logits), shard.comm, logits.shape
@@ -40,27 +45,31 @@ def sharded_cross_entropy(logits: Array, labels: Array, *, shard: Shard) -> OpRe
             'or split the last layer by "gathered"'
         )
     n = len(logits)
-    labels = checked_labels(xp.asarray(labels), (n, shard.length)).astype(xp.intp)
+    labels = xp.asarray(labels)
+    counted = labels == labels if ignore_index is None else labels != ignore_index
+    labels = checked_labels(labels * counted, (n, shard.length)).astype(xp.intp)
     if not n:
         return xp.zeros((), logits.dtype), (lambda g: xp.zeros(shape, g.dtype), None)
     largest = logits.max(axis=1) if shape[1] else xp.full(n, -xp.inf, logits.dtype)
     largest = allreduce(comm, largest, xp.maximum)
     p = logits - largest[:, None]
-    mine = xp.flatnonzero((labels >= shard.local_slice.start) & (labels < shard.local_slice.stop))
+    here = (labels >= shard.local_slice.start) & (labels < shard.local_slice.stop)
+    mine = xp.flatnonzero(here & counted)
     place = (mine, labels[mine] - shard.local_slice.start)
     own = xp.zeros(n, logits.dtype)
     own[mine] = p[place]
     own = allreduce(comm, own)
     xp.exp(p, out=p)
     total = allreduce(comm, p.sum(axis=1))
-    p /= total[:, None]
+    p *= (counted / total)[:, None]
+    divisor = n if reduction == "mean" else 1
 
     def to_logits(g: Array) -> Array:
-        d = p * (g / n)
-        d[place] -= g / n
+        d = p * (g / divisor)
+        d[place] -= g / divisor
         return d
 
-    return (xp.log(total) - own).sum() / n, (to_logits, None)
+    return (counted * (xp.log(total) - own)).sum() / divisor, (to_logits, None)
 
 
 class ClassLinear(ColumnLinear):
@@ -81,11 +90,30 @@ class ClassLinear(ColumnLinear):
 
 
 def class_parallel_loss(loss_fn: Loss, shard: Shard) -> Loss:
-    """``loss_fn`` for logits split along the classes, the last axis; all but cross-entropy gather them."""
+    """``loss_fn`` for logits split along the classes, the last axis; all but cross-entropy gather them.
+
+    Cross-entropy with weights of classes or with smoothed labels gathers them too.
+    """
+    part = loss_fn if isinstance(loss_fn, PartOfMean) else None
+    entropy = loss_fn if part is None else part.loss
+    needs_others = not isinstance(entropy, CrossEntropyLoss) or (
+        entropy.weight is not None or entropy.settings["label_smoothing"]
+    )
 
     def loss(logits: Tensor, y: Any) -> Tensor:
         if loss_fn is ops.cross_entropy:
             return sharded_cross_entropy(logits, y, shard=shard)
-        return loss_fn(ShardedTensor(logits, (shard.on_axis(logits.ndim - 1),)).gather().local, y)
+        last = isinstance(entropy, CrossEntropyLoss) and (entropy.class_axis == -1 or logits.ndim == 2)
+        if isinstance(entropy, CrossEntropyLoss) and last and not needs_others and not is_soft(y):
+            rows, labels = entropy.rows(logits, y)
+            settings = {"shard": shard, "ignore_index": entropy.ignore_index, "reduction": "sum"}
+            total = sharded_cross_entropy(rows, labels, **settings)
+            return divided(total, len(labels) if part is None else part.divisor(y))
+        return loss_fn(ShardedTensor(logits, (shard.on_axis(-1),)).gather().local, y)
 
     return loss
+
+
+def is_soft(y: Any) -> bool:
+    """Whether labels are probabilities of classes."""
+    return Tensor(y).dtype.kind == "f"

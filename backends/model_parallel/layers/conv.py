@@ -31,6 +31,7 @@ class FilterConv2d(ColumnLinear):
     def __init__(self, layer: Conv2d, comm: Communicator, in_sharding: Shard | None = None):
         refuse_groups(layer)
         super().__init__(layer, comm)
+        self.shard = self.out_sharding = self.shard.on_axis(1)
         self.settings = layer.settings
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
@@ -59,6 +60,7 @@ class ChannelConv2d(RowLinear):
     def __init__(self, layer: Conv2d, comm: Communicator, in_sharding: Shard | None = None):
         refuse_groups(layer)
         super().__init__(layer, comm, in_sharding)
+        self.shard = self.shard.on_axis(1)
         self.settings = layer.settings
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
@@ -86,7 +88,7 @@ class GroupedConv2d(ShardedLayer):
         groups_shard = even_shard(1, comm, groups)
         self.shard = groups_shard.repeat(n_in)
         if in_sharding is not None:
-            self.shard = matching_shard(in_sharding, comm, groups * n_in)
+            self.shard = matching_shard(in_sharding, comm, groups * n_in, 1)
             check_group_borders(self.shard, n_in, groups)
             groups_shard = Shard(1, comm, tuple(bound // n_in for bound in self.shard.bounds))
         self.filters = self.out_sharding = groups_shard.repeat(n_out)

@@ -19,11 +19,12 @@ class ShardedLayer(Module):
 
     ``shards`` says by attribute name how each parameter is split; others are replicated. ``partial`` has the
     replicated parameters of which each rank computes one term of the gradient, and the ranks over which to
-    sum the terms. ``out_sharding`` is the split of the output's channels or features (axis 1), which the
-    next layer takes over.
+    sum the terms. ``out_sharding`` is the split of the output's channels or features, on any axis, which the
+    next layer takes over; ``splits_tokens`` says whether the output (N, S, features) is split by its tokens.
     """
 
     out_sharding: Shard | None = None
+    splits_tokens = False
 
     def __init__(self) -> None:
         self.shards: dict[str, Shard] = {}
@@ -48,9 +49,10 @@ class ShardedLayer(Module):
         """This layer's own parameters, in the order in which they were made, without None."""
         return [value for value in vars(self).values() if isinstance(value, Parameter)]
 
-    def forward(self, x: Any) -> Tensor:
-        """From the whole input to the whole output."""
-        return self.sharded_forward(ShardedTensor(x if isinstance(x, Tensor) else Tensor(x))).gather().local
+    def forward(self, x: Any, **keywords: Any) -> Tensor:
+        """From the whole input to the whole output; ``keywords`` are those of ``sharded_forward``."""
+        a = ShardedTensor(x if isinstance(x, Tensor) else Tensor(x))
+        return self.sharded_forward(a, **keywords).gather().local
 
-    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
+    def sharded_forward(self, a: ShardedTensor, **keywords: Any) -> ShardedTensor:
         raise NotImplementedError(f"{type(self).__name__} needs a sharded_forward method")

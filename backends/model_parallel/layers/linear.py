@@ -20,22 +20,31 @@ from .sharding import Shard, ShardedTensor, even_shard, matching_shard
 class ColumnLinear(ShardedLayer):
     """Some of the neurons: x is replicated, y = x w.T + b is split along the features, the last axis.
 
-    Forward sends no message. Backward all-reduces the gradient of x, if x needs one.
+    ``neurons`` says which, by default as evenly as can be. Forward sends no message. Backward all-reduces the
+    gradient of x, if x needs one. Of an x (N, S, features) that comes split by tokens forward gathers these,
+    and backward reduces and scatters the gradient.
     """
 
     weight: Parameter
     bias: Parameter | None
 
-    def __init__(self, layer: Linear | Conv2d, comm: Communicator, in_sharding: Shard | None = None):
+    def __init__(
+        self,
+        layer: Linear | Conv2d,
+        comm: Communicator,
+        in_sharding: Shard | None = None,
+        *,
+        neurons: Shard | None = None,
+    ):
         super().__init__()
-        neurons = even_shard(0, comm, layer.weight.shape[0])
+        neurons = even_shard(0, comm, layer.weight.shape[0]) if neurons is None else neurons.on_axis(0)
         self.shard_parameter("weight", layer.weight, neurons)
         self.shard_parameter("bias", layer.bias, neurons)
-        self.shard = self.out_sharding = neurons.on_axis(1)
+        self.shard = self.out_sharding = neurons.on_axis(-1)
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        x = differentiable.fan_out(a.gather().local, comm=self.shard.comm)
-        return ShardedTensor(ops.linear(x, *self.own_parameters), (self.shard.on_axis(x.ndim - 1),))
+        x = whole_for_columns(a, self.shard.comm)
+        return ShardedTensor(ops.linear(x, *self.own_parameters), (self.shard,))
 
     def describe(self) -> str:
         return f"{self.weight.shape[1]}, {self.weight.shape[0]} of {self.shard.length}"
@@ -53,15 +62,29 @@ class RowLinear(ShardedLayer):
     def __init__(self, layer: Linear | Conv2d, comm: Communicator, in_sharding: Shard | None = None):
         super().__init__()
         self.shard = matching_shard(in_sharding, comm, layer.weight.shape[1])
-        self.shard_parameter("weight", layer.weight, self.shard)
+        self.shard_parameter("weight", layer.weight, self.shard.on_axis(1))
         self.shard_parameter("bias", layer.bias)
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        y = ops.linear(a.redistribute(self.shard.on_axis(a.local.ndim - 1)).local, self.weight)
+        y = ops.linear(a.redistribute(self.shard).local, self.weight)
         return ShardedTensor(reduce_then_add_bias(y, comm=self.shard.comm, bias=self.bias))
 
     def describe(self) -> str:
         return f"{self.weight.shape[1]} of {self.shard.length}, {self.weight.shape[0]}"
+
+
+def whole_for_columns(a: ShardedTensor, comm: Communicator) -> Tensor:
+    """The whole of ``a``, which each rank uses for its own neurons, so that gradients add up over ranks."""
+    tokens = split_tokens_of(a, comm)
+    if tokens is None:
+        return differentiable.fan_out(a.gather().local, comm=comm)
+    return differentiable.all_gather(a.local, comm=comm, axis=tokens.axis)
+
+
+def split_tokens_of(a: ShardedTensor, comm: Communicator) -> Shard | None:
+    """How the tokens of ``a`` (N, S, features) are split over ``comm``; None if they are not, or more is."""
+    (shard,) = a.shards if len(a.shards) == 1 else (None,)
+    return shard if shard and a.local.ndim == 3 and shard.axis == 1 and shard.comm is comm else None
 
 
 def reduce_then_add_bias(y: Tensor, *, comm: Communicator, bias: Parameter | None) -> Tensor:

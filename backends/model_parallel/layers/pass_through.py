@@ -77,7 +77,7 @@ class ChannelBatchNorm(Replicated):
         super().__init__(copy(layer))
         if in_sharding is None:
             return
-        self.out_sharding = matching_shard(in_sharding, comm, layer.weight.shape[0])
+        self.out_sharding = matching_shard(in_sharding, comm, layer.weight.shape[0], 1)
         channels = self.out_sharding.on_axis(0)
         for name, _, attribute in layer.named_arrays():
             whole = getattr(layer, attribute)

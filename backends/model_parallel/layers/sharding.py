@@ -23,7 +23,10 @@ from ...comm.communicator import Communicator
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """One axis of an array is split: rank r of ``comm`` holds the elements bounds[r] to bounds[r + 1]."""
+    """One axis of an array is split: rank r of ``comm`` holds the elements bounds[r] to bounds[r + 1].
+
+    A negative ``axis`` counts from the last one, as -1 for the features of rows and of tokens.
+    """
 
     axis: int
     comm: Communicator
@@ -50,7 +53,7 @@ class Shard:
 
     def local_part(self, x):
         """This rank's part of the whole array ``x``."""
-        return x[(slice(None),) * self.axis + (self.local_slice,)]
+        return x[(slice(None),) * (self.axis % x.ndim) + (self.local_slice,)]
 
     def gather(self, part: np.ndarray) -> np.ndarray:
         """The whole array, from every rank's ``part``. Collective: every rank must call it."""
@@ -84,15 +87,15 @@ def even_shard(axis: int, comm: Communicator, n: int) -> Shard:
     return Shard(axis, comm, (0, *(share.stop for share in shares(n, comm.size))))
 
 
-def matching_shard(in_sharding: Shard | None, comm: Communicator, n: int) -> Shard:
-    """A split of ``n`` features (axis 1) like that of the layer before, ``in_sharding``.
+def matching_shard(in_sharding: Shard | None, comm: Communicator, n: int, axis: int = -1) -> Shard:
+    """A split of ``n`` features, on ``axis``, like that of the features of the layer before, ``in_sharding``.
 
     One channel may have become several consecutive features (Flatten). Without ``in_sharding``, or where it
     does not divide the features, the split is even.
     """
     if in_sharding is None or n % in_sharding.length:
-        return even_shard(1, comm, n)
-    return in_sharding.repeat(n // in_sharding.length)
+        return even_shard(axis, comm, n)
+    return in_sharding.repeat(n // in_sharding.length).on_axis(axis)
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,12 @@ class ShardedTensor:
     local: Tensor
     shards: tuple[Shard, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Count all axes from the first one."""
+        n = self.local.ndim
+        shards = tuple(s if s.axis >= 0 else s.on_axis(s.axis + n) for s in self.shards)
+        object.__setattr__(self, "shards", shards)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the whole tensor."""
@@ -116,6 +125,13 @@ class ShardedTensor:
         """How ``axis`` is split; None where it is whole."""
         return next((shard for shard in self.shards if shard.axis == axis), None)
 
+    def feature_shard(self) -> Shard | None:
+        """How the features are split, axis 1 of images (N, C, H, W), else the last axis; None where whole.
+
+        Axis 1 of (N, S, features) has tokens, whatever their number.
+        """
+        return self.shard_of(1 if self.local.ndim == 4 else self.local.ndim - 1)
+
     def gather(self, axes: Sequence[int] | None = None) -> ShardedTensor:
         """This tensor, whole along ``axes`` (None: along all): one all-gather for each shard."""
         gathered = [shard for shard in self.shards if axes is None or shard.axis in axes]
@@ -124,6 +140,7 @@ class ShardedTensor:
 
     def redistribute(self, shard: Shard) -> ShardedTensor:
         """This tensor, split by ``shard`` alone, ValueError where the axis has another length."""
+        shard = shard.on_axis(shard.axis % self.local.ndim)
         a = self.gather([other.axis for other in self.shards if other.axis != shard.axis])
         before, length = a.shard_of(shard.axis), a.shape[shard.axis]
         if length != shard.length:

@@ -163,8 +163,8 @@ BUGS = {
     "no largest is taken off": ("p = logits - largest[:, None]", "p = logits.copy()"),
     "the sum is this rank's own": ("allreduce(comm, p.sum(axis=1))", "p.sum(axis=1)"),
     "the label's logit is this rank's own": ("own = allreduce(comm, own)", "own = own + 0"),
-    "the label is not taken off": ("d[place] -= g / n", "d[place] -= 0"),
-    "each rank takes the mean over all ranks": ("own).sum() / n", "own).sum() / (n * comm.size)"),
+    "the label is not taken off": ("d[place] -= g / divisor", "d[place] -= 0"),
+    "each rank takes the mean over all ranks": (".sum() / divisor", ".sum() / (divisor * comm.size)"),
     "the gradient is summed over the ranks": ("return d\n", "return allreduce(comm, d[:, :2])\n"),
 }
 

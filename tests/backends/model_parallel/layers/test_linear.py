@@ -15,11 +15,12 @@ from backends.comm import differentiable, run_ranks
 from backends.laws import trains_like_serial
 from backends.model_parallel.layers.linear import ColumnLinear, RowLinear
 from backends.model_parallel.layers.pass_through import ChannelBatchNorm, Elementwise, ShardedDropout
-from backends.model_parallel.layers.sharding import ShardedTensor
+from backends.model_parallel.layers.sharding import Shard, ShardedTensor, even_shard
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.model_parallel.naive import GatheredLinear
 from minigrad import nn, ops
 from minigrad.data import Batch
+from minigrad.tensor import Tensor
 from tests.backends.model_parallel.pass_laws import passes_like_serial
 from tests.backends.model_parallel.split_models import allgathered, allreduced, sent, using
 
@@ -131,6 +132,59 @@ def test_layers_that_drop_from_one_stream_keep_sharing_it(plan):
         return nn.Sequential(*(nn.Dropout(0.3, rng=draws) if isinstance(x, nn.Tanh) else x for x in layers))
 
     law(lambda comm: ModelParallel(comm, plan), build=build)
+
+
+# Tokens (axis 1) are no features
+
+
+class TokenSplit(Elementwise):
+    """Gives the last rank but one most tokens: no layer splits its features so."""
+
+    def sharded_forward(self, a):
+        comm, tokens = self.comm, a.shape[1]
+        bounds = (0,) * (comm.size - 1) + (tokens - 1, tokens) if comm.size > 1 else (0, tokens)
+        return super().sharded_forward(a.split(Shard(1, comm, bounds)))
+
+    def __init__(self, layer, comm: Any, in_sharding=None):
+        super().__init__(layer)
+        self.comm = comm
+
+
+@given(ranks=st.integers(1, 4), n=st.integers(2, 5), kinds=st.lists(st.sampled_from(["column", "row"])))
+def test_as_many_tokens_as_features_are_still_tokens(ranks, n, kinds):
+    """The features keep their even split, no rank exchanges what it has, and the model is the serial one."""
+    kinds = kinds[:3]
+
+    def build(rng=None):
+        rng = np.random.default_rng(n)
+        layers: list[nn.Module] = [nn.Sigmoid()]
+        for _ in kinds:
+            layers += [nn.Linear(n, n, rng=rng), nn.Tanh()]
+        return nn.Sequential(*layers).to(dtype=np.float64)
+
+    plan, x = {str(2 * i + 1): kind for i, kind in enumerate(kinds)}, np.ones((2, n, n)) / np.arange(1, n + 1)
+    strategy = using(pass_through={nn.Sigmoid: TokenSplit})
+
+    def work(comm):
+        placed: Any = strategy(comm, plan, sample=(n, n)).place(build())
+        even = even_shard(0, comm, n).bounds
+        assert all(layer.shard.bounds == even for layer in placed.layers[1::2])
+        passes_like_serial(lambda c: strategy(c, plan, sample=(n, n)), comm, build, x, bound=1e-11)
+
+    run_ranks(ranks, work)
+
+
+def test_the_axis_of_features_is_that_of_the_array():
+    def work(comm):
+        for shape, axis in (((2, 4), 1), ((2, 4, 4), 2), ((2, 4, 4, 4), 1)):
+            split = [
+                ShardedTensor(Tensor(np.ones(shape)), (even_shard(i, comm, 8),)) for i in range(1, len(shape))
+            ]
+            assert [a.feature_shard() is not None for a in split] == [i == axis for i in range(1, len(shape))]
+            (shard,) = ShardedTensor(Tensor(np.ones(shape)), (even_shard(-1, comm, 8),)).shards
+            assert shard.axis == len(shape) - 1
+
+    run_ranks(2, work)
 
 
 # What is held

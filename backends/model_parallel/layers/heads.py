@@ -1,0 +1,125 @@
+"""Each rank has some heads of an attention, and some neurons of the two layers that follow it.
+
+Lecture section: model parallelism by neurons. Lesson: 17_sequences. Heads are consecutive neurons of one
+linear layer and consecutive inputs of another, so a column layer and a row layer split them; between the two
+a rank's heads attend as if there were no others (Shoeybi et al. 2019, Megatron-LM, section 3).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minigrad import nn, ops
+from minigrad.module import Module, Sequential
+
+from ...comm.communicator import Communicator
+from .layer import ShardedLayer
+from .linear import ColumnLinear, RowLinear
+from .pass_through import PASS_THROUGH, Replicated, ShardedDropout
+from .sequential import ShardedSequential
+from .sharding import Shard, ShardedTensor, even_shard
+
+
+class HeadsAttention(ShardedLayer):
+    """Some of an attention's heads: x (B, S, width) is replicated, and so is the output, after an all-reduce.
+
+    Forward is that all-reduce, backward one of the gradient of x. The ranks' heads differ by one at most; a
+    rank without any takes part in the sums. ``core`` gets this rank's heads (B, S, heads, 3 D).
+    """
+
+    def __init__(
+        self,
+        layer: nn.Attention,
+        comm: Communicator,
+        in_sharding: Shard | None = None,
+        *,
+        column: type[ColumnLinear] = ColumnLinear,
+        row: type[RowLinear] = RowLinear,
+    ):
+        super().__init__()
+        self.size = layer.size  # of a head
+        self.heads = even_shard(-1, comm, layer.qkv.weight.shape[0] // (3 * self.size))
+        self.qkv = column(layer.qkv, comm, neurons=self.heads.repeat(3 * self.size))
+        self.core: Module = layer.core
+        self.out = row(layer.out, comm, self.heads.repeat(self.size))
+        self.splits_tokens = self.out.splits_tokens
+
+    def sharded_forward(self, a: ShardedTensor, **masks: Any) -> ShardedTensor:
+        qkv = self.qkv.sharded_forward(a).local
+        tokens, heads = qkv.shape[:-1], self.heads.local_size
+        o = self.core(ops.reshape(qkv, shape=(*tokens, heads, 3 * self.size)), **masks)
+        o = ops.reshape(o, shape=(*tokens, heads * self.size))
+        return self.out.sharded_forward(ShardedTensor(o, (self.heads.repeat(self.size),)))
+
+    def describe(self) -> str:
+        return f"{self.heads.local_size} of {self.heads.length} heads"
+
+
+class HeadsBlock(ShardedLayer):
+    """A block of a transformer by heads, and its feed-forward by columns and rows: x and y are replicated.
+
+    Of B S width numbers forward is two all-reduces and backward two. Norms, dropout and the sums with x are
+    computed whole by every rank. Raises ValueError for a block with a forward of its own, and for a
+    feed-forward that is no Sequential of two linear layers and others that take a split input.
+    """
+
+    column: type[ColumnLinear] = ColumnLinear
+    row: type[RowLinear] = RowLinear
+    norm: type[Replicated] = Replicated
+
+    def __init__(self, layer: nn.TransformerBlock, comm: Communicator, in_sharding: Shard | None = None):
+        super().__init__()
+        if reason := reason_against(layer):
+            raise ValueError(reason)
+        self.comm = comm
+        self.norm1 = self.norm(layer.norm1, comm)
+        self.attention = HeadsAttention(layer.attention, comm, column=self.column, row=self.row)
+        self.dropout1 = ShardedDropout(layer.dropout1)
+        self.norm2 = self.norm(layer.norm2, comm)
+        self.feed_forward = self.columns_and_rows(layer.feed_forward)
+        self.dropout2 = ShardedDropout(layer.dropout2)
+
+    def columns_and_rows(self, feed_forward: Sequential) -> ShardedSequential:
+        """The first linear layer by columns, and the second by rows as the neurons of the first are split."""
+        layers: list[ShardedLayer] = []
+        in_sharding = None
+        for layer in feed_forward.layers:
+            if isinstance(layer, nn.Linear):
+                kind = self.column if in_sharding is None else self.row
+                layers.append(kind(layer, self.comm, in_sharding))
+            else:
+                layers.append(PASS_THROUGH[type(layer)](layer, self.comm, in_sharding))
+            in_sharding = layers[-1].out_sharding
+        return ShardedSequential(layers)
+
+    def sharded_forward(self, a: ShardedTensor, **masks: Any) -> ShardedTensor:
+        a = self.between_products(a)
+        y = self.attention.sharded_forward(self.norm1.sharded_forward(a), **masks)
+        a = added(a, self.dropout1.sharded_forward(y))
+        y = self.feed_forward.sharded_forward(self.norm2.sharded_forward(a))
+        return added(a, self.dropout2.sharded_forward(y))
+
+    def between_products(self, a: ShardedTensor) -> ShardedTensor:
+        """``a`` as this block's norms, dropouts and sums take it."""
+        return a.gather()
+
+
+def added(a: ShardedTensor, y: ShardedTensor) -> ShardedTensor:
+    """The sum of two tensors that are split alike."""
+    return ShardedTensor(a.local + y.local, y.shards)
+
+
+def reason_against(layer: nn.TransformerBlock) -> str | None:
+    """Why a block cannot be split by heads: it is computed in another way; None if it can."""
+    if layer.has_own_forward() or type(layer).forward is not nn.TransformerBlock.forward:
+        return (
+            f"{type(layer).__name__} has a forward of its own, which a split by heads would leave out; name "
+            "the layers inside of it: attention (heads), feed_forward.0 (column), feed_forward.2 (row)"
+        )
+    inside = [type(layer) for layer in layer.feed_forward.layers if type(layer) not in PASS_THROUGH]
+    if inside == [nn.Linear, nn.Linear]:
+        return None
+    return (
+        "a block is split by heads if its feed-forward has two linear layers, and others that take a split "
+        f"input, got {', '.join(kind.__name__ for kind in inside)}; name the layers inside of it"
+    )

@@ -1,0 +1,114 @@
+"""Each rank has the vectors of some symbols: the table of an embedding, and of scores, split by its rows.
+
+Lecture section: model parallelism by neurons. Lesson: 17_sequences. A rank looks up 0 for symbols of others,
+and the ranks' vectors are summed; scores are classes as in ``class_parallel.py`` (Shoeybi et al. 2019,
+section 3). A table that stands at both ends of a model is split alike at both, and stays one parameter.
+"""
+
+from __future__ import annotations
+
+from minigrad import nn
+from minigrad.device import Array, array_module
+from minigrad.op import op
+from minigrad.ops.selection import sum_by_row
+from minigrad.pullback import OpResult
+from minigrad.tensor import Parameter, Tensor
+
+from ...comm import differentiable
+from ...comm.communicator import Communicator
+from .class_parallel import ClassLinear
+from .layer import ShardedLayer
+from .sharding import Shard, ShardedTensor, even_shard
+from .tokens import TOKENS
+
+
+@op
+def embedding_of_part(weight: Array, indices: Array, *, shard: Shard) -> OpResult:
+    """The rows ``indices`` (B, S) of a table (symbols, width) of which this rank has some; others are 0.
+
+    Raises TypeError for indices that are not integers, ValueError for one that is no row of the whole table.
+    """
+    xp = array_module(weight)
+    indices = xp.asarray(indices)
+    if indices.dtype.kind not in "iu":
+        raise TypeError(
+            f"embedding needs integer indices, got {indices.dtype}; convert them with .astype(int)"
+        )
+    if indices.size and not (indices.min() >= 0 and indices.max() < shard.length):
+        raise ValueError(
+            f"embedding indices run from {int(indices.min())} to {int(indices.max())}, "
+            f"the table has rows 0 to {shard.length - 1}; enlarge the table or correct the indices"
+        )
+    flat, (rows, width) = indices.reshape(-1) - shard.local_slice.start, weight.shape
+    mine = xp.flatnonzero((flat >= 0) & (flat < rows))
+    own = flat[mine]
+    value = xp.zeros((flat.size, width), weight.dtype)
+    value[mine] = weight[own]
+    return value.reshape(*indices.shape, width), (
+        lambda g: sum_by_row(g.reshape(-1, width)[mine], own, rows),
+        None,
+    )
+
+
+class VocabularyEmbedding(ShardedLayer):
+    """The vectors of some symbols, and all places: x (B, S) and y (B, S, width) are replicated.
+
+    Forward is one all-reduce, backward sends nothing. Raises ValueError as ``nn.TokenEmbedding``.
+    """
+
+    weight: Parameter
+    position: Parameter
+
+    def __init__(self, layer: nn.TokenEmbedding, comm: Communicator, in_sharding: Shard | None = None):
+        super().__init__()
+        self.shard = even_shard(0, comm, len(layer.weight))
+        self.shard_parameter("weight", layer.weight, self.shard)
+        self.shard_parameter("position", layer.position)
+
+    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
+        x = a.gather().local
+        n, length = x.shape[TOKENS], len(self.position)
+        if n > length:
+            raise ValueError(
+                f"the model has {length} positions, the text {n} symbols; cut it, or train with --length {n}"
+            )
+        return self.summed(embedding_of_part(self.weight, x, shard=self.shard))
+
+    def summed(self, y: Tensor) -> ShardedTensor:
+        """The ranks' terms ``y`` added up, and their places."""
+        y = differentiable.fan_in(y, comm=self.shard.comm)
+        return ShardedTensor(y + self.position[: y.shape[TOKENS]])
+
+    def describe(self) -> str:
+        return f"{self.shard.local_size} of {self.shard.length}, {self.weight.shape[1]}, {len(self.position)}"
+
+
+class TokensVocabularyEmbedding(VocabularyEmbedding):
+    """The vectors of some symbols, whose sum is scattered by tokens; each rank adds the places of its own.
+
+    Forward is one reduce-scatter, backward one all-gather.
+    """
+
+    splits_tokens = True
+
+    def __init__(self, layer: nn.TokenEmbedding, comm: Communicator, in_sharding: Shard | None = None):
+        super().__init__(layer, comm)
+        self.partial[self.position] = comm
+
+    def summed(self, y: Tensor) -> ShardedTensor:
+        tokens = even_shard(TOKENS, self.shard.comm, y.shape[TOKENS])
+        y = differentiable.reduce_scatter(y, comm=tokens.comm, axis=TOKENS, sizes=tokens.sizes)
+        return ShardedTensor(y + self.position[tokens.local_slice], (tokens,))
+
+
+class VocabularyUnembedding(ClassLinear):
+    """The scores of some symbols: x (B, S, width) is replicated or split by tokens, y is for the loss alone.
+
+    Backward all-reduces, or reduces and scatters, the gradient of x. In eval mode y is whole.
+    """
+
+    def __init__(self, layer: nn.Unembedding, comm: Communicator, in_sharding: Shard | None = None):
+        ShardedLayer.__init__(self)
+        symbols = even_shard(0, comm, len(layer.weight))
+        self.shard_parameter("weight", layer.weight, symbols)
+        self.shard, self.training = symbols.on_axis(-1), layer.training

@@ -1,0 +1,140 @@
+"""Laws of backends/model_parallel/layers/heads.py and sequential.py: a transformer by heads, columns and
+rows is the serial one.
+"""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from backends.comm import run_ranks
+from backends.model_parallel.model_parallel import ModelParallel
+from minigrad import nn, ops
+from minigrad.recompute import recomputed
+from tests.backends.model_parallel.transformer_laws import (
+    FORMS,
+    Net,
+    holds,
+    keeps_inputs,
+    sends,
+    splits_heads,
+    stacks,
+    trains,
+)
+
+NETS = st.builds(
+    Net,
+    heads=st.integers(1, 4),
+    size=st.sampled_from([2, 4]),
+    hidden=st.integers(1, 5),
+    tokens=st.integers(1, 6),
+    symbols=st.integers(2, 9),
+    blocks=st.integers(1, 2),
+    p=st.sampled_from([0.0, 0.2]),
+).filter(lambda net: net.width > 2)  # a norm of two numbers gives signs
+FEW = settings(max_examples=settings().max_examples // 2)
+
+
+@FEW
+@given(
+    form=st.sampled_from(sorted(FORMS)),
+    net=NETS,
+    ranks=st.integers(1, 4),
+    vocabulary=st.booleans(),
+    micro=st.integers(1, 3),
+    sizes=st.sampled_from([(7, 5, 1), (1, 2), (3, 1)]),
+)
+def test_any_split_trains_like_serial(form, net, ranks, vocabulary, micro, sizes):
+    splits_heads(form, net, ranks, vocabulary=vocabulary, micro=micro, sizes=sizes)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_more_ranks_than_heads_neurons_and_tokens(form):
+    splits_heads(form, Net(heads=1, hidden=2, tokens=3, symbols=3), 4, vocabulary=True, micro=2)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("recompute", [False, True])
+def test_stacks_of_three_axes_train_like_serial(form, recompute):
+    stacks(form, Net(blocks=3), recompute=recompute)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_recomputed_blocks_train_like_serial(form):
+    net = Net(heads=3, tokens=5)
+    for segments in (None, (1, 2, 3), (0, 5)):
+        build = lambda rng, segments=segments: recomputed(net.build(rng), segments)  # noqa: E731
+        plan = net.plan(vocabulary=segments != (0, 5))
+        trains(net, 2, lambda c, plan=plan: ModelParallel(c, plan, **FORMS[form]), build=build)
+    stacks(form, Net(), segments=(1, 3))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_segment_keeps_its_input_alone(form):
+    keeps_inputs(form, Net(blocks=1, tokens=8), 2)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_layers_inside_of_a_block_can_be_named(form):
+    net = Net(heads=3, hidden=5)
+    trains(net, 2, lambda comm: ModelParallel(comm, net.inner_plan(), **FORMS[form]))
+
+
+def test_a_block_in_any_module_is_split_and_sees_masks():
+    class Documents(nn.Module):
+        def __init__(self, net, rng):
+            self.attention = nn.Attention(net.width, net.heads, rng=rng)
+            self.last = nn.Linear(net.width, net.symbols, rng=rng)
+            self.table = nn.TokenEmbedding(net.symbols, net.width, net.tokens, rng=rng)
+
+        def forward(self, x):
+            documents = np.arange(x.shape[1])[None] // 2 + 0 * x.data
+            return self.last(self.attention(self.table(x), documents=documents))
+
+    net = Net(heads=3)
+    trains(net, 2, lambda c: ModelParallel(c, {"attention": "heads"}), build=lambda rng: Documents(net, rng))
+
+
+@FEW
+@given(form=st.sampled_from(sorted(FORMS)), net=NETS, ranks=st.integers(1, 4), samples=st.integers(1, 3))
+def test_messages_and_bytes_are_the_closed_forms(form, net, ranks, samples):
+    sends(form, net, ranks, samples)
+
+
+@FEW
+@given(form=st.sampled_from(sorted(FORMS)), net=NETS, ranks=st.integers(1, 4), samples=st.integers(1, 3))
+def test_memory_is_the_table(form, net, ranks, samples):
+    holds(form, net, ranks, samples)
+
+
+def test_the_core_gets_the_heads_of_its_rank():
+    seen = {}
+
+    class Core(nn.Module):
+        def __init__(self, rank):
+            self.rank = rank
+
+        def forward(self, q, k, v):
+            seen[self.rank] = q.shape
+            return ops.attention(q, k, v, causal=True)
+
+    def work(comm):
+        block = Net(heads=3).block(np.random.default_rng(0))
+        block.attention.core = Core(comm.rank)
+        placed = ModelParallel(comm, {"0": "heads"}).place(nn.Sequential(block))
+        placed(np.ones((2, 6, 12), np.float32))
+
+    run_ranks(4, work)
+    assert seen == {rank: (2, 6, int(rank > 0), 4) for rank in range(4)}
+
+
+def test_what_cannot_be_split_by_heads_is_refused():
+    class Own(nn.TransformerBlock):
+        def forward(self, x, **masks):
+            return super().forward(x, **masks) * 2
+
+    three = Net().block(np.random.default_rng(0))
+    three.feed_forward = nn.Sequential(nn.Linear(8, 8, rng=0), nn.Linear(8, 8, rng=0), nn.Linear(8, 8, rng=0))
+    for block, message in ((Own(8, 2, rng=0), "a forward of its own"), (three, "two linear layers")):
+        with pytest.raises(ValueError, match=message):
+            run_ranks(2, lambda c, b=block: ModelParallel(c, {"0": "heads"}).place(nn.Sequential(b)))

@@ -1,0 +1,218 @@
+"""Laws of backends/model_parallel/layers/heads.py, layers/tokens.py, layers/vocabulary.py and
+activation_memory.py: a transformer that is split by heads, tokens and symbols trains like the serial one,
+sends what closed forms say, and holds what the table says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from backends.comm import run_ranks
+from backends.comm.collectives import ring_allreduce
+from backends.comm.trace import Traced
+from backends.data_parallel import DataParallel
+from backends.grid import Grid
+from backends.laws import trains_like_serial
+from backends.model_parallel.activation_memory import Block, Part, held
+from backends.model_parallel.layers.sharding import ShardedTensor, even_shard
+from backends.model_parallel.model_parallel import ModelParallel
+from backends.pipeline import Pipeline
+from backends.stack import Stack
+from minigrad import nn, optim
+from minigrad.cross_entropy_loss import CrossEntropyLoss
+from minigrad.data import Batch, shares
+from minigrad.recompute import recomputed
+from minigrad.tape import Tape
+from minigrad.tensor import Tensor
+
+FORMS: dict[str, dict[str, Any]] = {
+    "heads": {},
+    "tokens": {"split_tokens": True},
+    "gathered again": {"split_tokens": True, "gather_again": True},
+}
+TOKEN_LOSS = CrossEntropyLoss(ignore_index=-1, class_axis=-1)
+
+
+class Net(NamedTuple):
+    """A small transformer: the sizes, and what its layers do."""
+
+    heads: int = 2
+    size: int = 4  # of a head
+    hidden: int = 7
+    tokens: int = 6
+    symbols: int = 9
+    blocks: int = 2
+    p: float = 0.2
+
+    @property
+    def width(self) -> int:
+        return self.heads * self.size
+
+    def block(self, rng: np.random.Generator) -> nn.TransformerBlock:
+        return nn.TransformerBlock(self.width, self.heads, hidden=self.hidden, p=self.p, rng=rng)
+
+    def build(self, rng: np.random.Generator) -> nn.Sequential:
+        embedding = nn.TokenEmbedding(self.symbols, self.width, self.tokens, rng=rng)
+        embedding.weight.data *= 10  # so that no gradient is nearly 0
+        blocks = [self.block(rng) for _ in range(self.blocks)]
+        return nn.Sequential(embedding, *blocks, nn.LayerNorm(self.width), nn.Unembedding(embedding))
+
+    def plan(self, *, vocabulary: bool = False) -> dict[str, str]:
+        """Blocks by heads, and with ``vocabulary`` the table by its rows."""
+        plan = {str(i + 1): "heads" for i in range(self.blocks)}
+        return plan | ({"0": "vocabulary", str(self.blocks + 2): "vocabulary"} if vocabulary else {})
+
+    def inner_plan(self) -> dict[str, str]:
+        """The blocks' layers by their names."""
+        kinds = {"attention": "heads", "feed_forward.0": "column", "feed_forward.2": "row"}
+        return {f"{i + 1}.{name}": kind for i in range(self.blocks) for name, kind in kinds.items()}
+
+    def batches(self, *sizes: int) -> list[Batch]:
+        """Rows of symbols; the labels of a row end in padding, -1, after at least one that counts."""
+        rng = np.random.default_rng([self.symbols, self.tokens])
+        batches = []
+        for n in sizes:
+            x, y = (rng.integers(0, self.symbols, (n, self.tokens)) for _ in range(2))
+            y[np.arange(self.tokens) >= rng.integers(1, self.tokens + 1, (n, 1))] = -1
+            batches.append(Batch(x, y))
+        return batches
+
+
+def adamw(parameters: list[Any]) -> optim.Optimizer:
+    return optim.AdamW(parameters, 0.01).clipped(0.5)
+
+
+def trains(
+    net: Net,
+    ranks: int,
+    strategy: Callable[..., Any],
+    *,
+    sizes: tuple[int, ...] = (7, 5, 1),
+    loss: Any = TOKEN_LOSS,
+    build: Callable[..., Any] | None = None,
+) -> None:
+    """Assert that every parameter, on every rank, trains as serially."""
+    run_ranks(
+        ranks,
+        lambda comm: trains_like_serial(
+            strategy, comm, build or net.build, loss, net.batches(*sizes), optimizer=adamw
+        ),
+    )
+
+
+def splits_heads(
+    form: str,
+    net: Net,
+    ranks: int,
+    *,
+    vocabulary: bool = False,
+    micro: int = 1,
+    sizes: tuple[int, ...] = (7, 5, 1),
+) -> None:
+    plan = net.plan(vocabulary=vocabulary)
+    trains(net, ranks, lambda c: ModelParallel(c, plan, micro_batches=micro, **FORMS[form]), sizes=sizes)
+
+
+def stacks(
+    form: str, net: Net, *, recompute: bool = False, vocabulary: bool = True, segments: Any = None
+) -> None:
+    """Data 2 x pipe 2 x model 2; ``segments`` of the model itself are recomputed."""
+
+    def strategy(comm):
+        grid = Grid(comm, data=2, pipe=2, model=2)
+        return Stack(
+            DataParallel(grid.data),
+            Pipeline(grid.pipe, micro_batches=2, recompute=recompute),
+            ModelParallel(grid.model, net.plan(vocabulary=vocabulary), **FORMS[form]),
+        )
+
+    build = net.build if segments is None else lambda rng: recomputed(net.build(rng), segments)
+    trains(net, 8, strategy, build=build)
+
+
+def placed_block(form: str, net: Net, comm: Any, **settings: Any) -> tuple[Any, ModelParallel]:
+    """A block alone, in float64 and training mode, and its strategy."""
+    model = nn.Sequential(net.block(np.random.default_rng(0))).to(dtype=np.float64)
+    backend = ModelParallel(comm, {"0": "heads"}, **FORMS[form], **settings)
+    return backend.place(model), backend
+
+
+def own_input(form: str, net: Net, backend: ModelParallel, samples: int) -> ShardedTensor:
+    """The input that this rank has between blocks; it needs a gradient."""
+    x = np.random.default_rng(1).normal(size=(samples, net.tokens, net.width))
+    if form == "heads":
+        return ShardedTensor(Tensor(x, requires_grad=True))
+    tokens = even_shard(1, backend.comm, net.tokens)
+    return ShardedTensor(Tensor(tokens.local_part(x).copy(), requires_grad=True), (tokens,))
+
+
+def sends(form: str, net: Net, ranks: int, samples: int) -> None:
+    """Assert messages of each rank, and bytes of all: 8 (p - 1) B S h numbers; gathered again 2 (p - 1) more.
+
+    The sum of the other gradients is one all-reduce of 6 h numbers, if tokens are split.
+    """
+
+    def work(comm):
+        traced = Traced(comm)
+        model, backend = placed_block(form, net, traced, allreduce=ring_allreduce)
+        a, ledger = own_input(form, net, backend, samples), traced.record.ledger
+        totals = [ledger.sent()]
+        with Tape() as tape:
+            y = model.layers[0].sharded_forward(a).local
+        totals.append(ledger.sent())
+        tape.backward(y, np.ones(y.shape))
+        totals.append(ledger.sent())
+        backend.finish(model, 0.0)
+        totals.append(ledger.sent())
+        return np.diff(np.array([tuple(total) for total in totals]), axis=0)
+
+    counts = np.array(run_ranks(ranks, work))  # rank, pass, (messages, bytes)
+    hops, n, more = ranks - 1, samples * net.tokens * net.width, 2 if form == "gathered again" else 0
+    last = 0 if form == "heads" else 1
+    assert counts[:, :, 0].tolist() == [[4 * hops, (4 + more) * hops, 2 * hops * last]] * ranks, counts
+    numbers = (counts[:, :, 1].sum(axis=0) / 8).tolist()
+    assert numbers == [4 * hops * n, (4 + more) * hops * n, 2 * hops * 6 * net.width * last], numbers
+
+
+def holds(form: str, net: Net, ranks: int, samples: int) -> None:
+    """Assert ``Tape.nbytes`` of a block on every rank: the table, to the byte."""
+
+    def work(comm):
+        model, backend = placed_block(form, net, comm)
+        a = own_input(form, net, backend, samples)
+        with Tape() as tape:
+            x = a.local * 1.0  # no leaf: somebody must hold it
+            model.layers[0].sharded_forward(ShardedTensor(x, a.shards))
+        return tape.nbytes
+
+    unit = 8 * samples * net.tokens * net.width
+    sizes = Block(net.tokens, net.width, net.heads, net.hidden)
+    parts = [
+        [share.stop - share.start for share in shares(n, ranks)] for n in (net.heads, net.hidden, net.tokens)
+    ]
+    for rank, nbytes in enumerate(run_ranks(ranks, work)):
+        part = Part(*(sizes_of[rank] for sizes_of in parts))
+        if form == "heads":
+            part = part._replace(tokens=net.tokens)
+        wanted = unit * held(sizes, part, gather_again=form == "gathered again")
+        assert abs(nbytes - wanted) < 1e-6 * unit, (rank, nbytes / unit, wanted / unit)
+
+
+def keeps_inputs(form: str, net: Net, ranks: int) -> None:
+    """Assert that of a recomputed segment a tape holds this rank's part of the input, and nothing else."""
+
+    def work(comm):
+        model = recomputed(nn.Sequential(net.block(np.random.default_rng(0))), 1).to(dtype=np.float64)
+        backend = ModelParallel(comm, {"0": "heads"}, **FORMS[form])
+        placed: Any = backend.place(model)
+        a = own_input(form, net, backend, 3)
+        with Tape() as tape:
+            y = placed.sharded_forward(ShardedTensor(a.local * 1.0, a.shards))
+        assert [(s.axis, s.bounds) for s in y.shards] == [(s.axis, s.bounds) for s in a.shards]
+        return tape.nbytes / (8 * a.local.size)
+
+    held = run_ranks(ranks, work)
+    assert held == [1] * ranks, f"the tape holds {held} inputs"
