@@ -26,7 +26,7 @@ class Part(NamedTuple):
     tokens: int
 
 
-def held(block: Block, part: Part | None = None, *, gather_again: bool = False) -> float:
+def activation_memory(block: Block, part: Part | None = None, *, gather_again: bool = False) -> float:
     """Numbers, over B S h, that ``Tape.nbytes`` counts for a block, its input among them.
 
     By heads alone ``part.tokens`` are all. Of each token a block holds the inputs of both norms, their means

@@ -170,5 +170,6 @@ BUGS = [
         'options.append(("heads", gather + 8 * n_out, False, weights / ranks))',
         the_default_plan_splits_blocks, "the plan is"),
     Bug("tables are never split", "model_parallel.plan.choose",
-        "[set[str](), tables] if can_be_split else [set[str]()]", "[set[str]()]", the_default_plan_splits_blocks, "the plan is"),
+        "[set[str](), tables] if can_be_split else [set[str]()]", "[set[str]()]",
+        the_default_plan_splits_blocks, "the plan is"),
 ]  # fmt: skip

@@ -1,6 +1,5 @@
-"""Laws of backends/model_parallel/layers/heads.py, layers/tokens.py, layers/vocabulary.py and
-activation_memory.py: a transformer that is split by heads, tokens and symbols trains like the serial one,
-sends what closed forms say, and holds what the table says.
+"""Laws of backends/model_parallel/activation_memory.py: a transformer that is split by heads, tokens and
+symbols holds what the table says; it trains like the serial one, and sends what closed forms say.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.grid import Grid
 from backends.laws import trains_like_serial
-from backends.model_parallel.activation_memory import Block, Part, held
+from backends.model_parallel.activation_memory import Block, Part, activation_memory
 from backends.model_parallel.layers.sharding import ShardedTensor, even_shard
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline import Pipeline
@@ -197,8 +196,8 @@ def holds(form: str, net: Net, ranks: int, samples: int) -> None:
         part = Part(*(sizes_of[rank] for sizes_of in parts))
         if form == "heads":
             part = part._replace(tokens=net.tokens)
-        wanted = unit * held(sizes, part, gather_again=form == "gathered again")
-        assert abs(nbytes - wanted) < 1e-6 * unit, (rank, nbytes / unit, wanted / unit)
+        formula = unit * activation_memory(sizes, part, gather_again=form == "gathered again")
+        assert abs(nbytes - formula) < 1e-6 * unit, (rank, nbytes / unit, formula / unit)
 
 
 def keeps_inputs(form: str, net: Net, ranks: int) -> None:
@@ -214,5 +213,5 @@ def keeps_inputs(form: str, net: Net, ranks: int) -> None:
         assert [(s.axis, s.bounds) for s in y.shards] == [(s.axis, s.bounds) for s in a.shards]
         return tape.nbytes / (8 * a.local.size)
 
-    held = run_ranks(ranks, work)
-    assert held == [1] * ranks, f"the tape holds {held} inputs"
+    inputs = run_ranks(ranks, work)
+    assert inputs == [1] * ranks, f"the tape holds {inputs} inputs"

@@ -108,14 +108,14 @@ def test_memory_is_the_table(form, net, ranks, samples):
 
 
 def test_the_core_gets_the_heads_of_its_rank():
-    seen = {}
+    shapes = {}
 
     class Core(nn.Module):
         def __init__(self, rank):
             self.rank = rank
 
         def forward(self, q, k, v):
-            seen[self.rank] = q.shape
+            shapes[self.rank] = q.shape
             return ops.attention(q, k, v, causal=True)
 
     def work(comm):
@@ -125,7 +125,7 @@ def test_the_core_gets_the_heads_of_its_rank():
         placed(np.ones((2, 6, 12), np.float32))
 
     run_ranks(4, work)
-    assert seen == {rank: (2, 6, int(rank > 0), 4) for rank in range(4)}
+    assert shapes == {rank: (2, 6, int(rank > 0), 4) for rank in range(4)}
 
 
 def test_what_cannot_be_split_by_heads_is_refused():
