@@ -23,7 +23,7 @@ from backends.stack import Stack
 from minigrad import nn, optim
 from minigrad.cross_entropy_loss import CrossEntropyLoss
 from minigrad.data import Batch, shares
-from minigrad.recompute import recomputed
+from minigrad.recompute import RecomputedModule, recomputed
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 
@@ -132,9 +132,15 @@ def stacks(
     trains(net, 8, strategy, build=build)
 
 
-def placed_block(form: str, net: Net, comm: Any, **settings: Any) -> tuple[Any, ModelParallel]:
+def placed_block(
+    form: str, net: Net, comm: Any, *, recompute: str = "", **settings: Any
+) -> tuple[Any, ModelParallel]:
     """A block alone, in float64 and training mode, and its strategy."""
-    model = nn.Sequential(net.block(np.random.default_rng(0))).to(dtype=np.float64)
+    block = net.block(np.random.default_rng(0))
+    if recompute == "attention":
+        block.attention.core = RecomputedModule(block.attention.core)
+    model = nn.Sequential(block)
+    model = (recomputed(model, 1) if recompute == "block" else model).to(dtype=np.float64)
     backend = ModelParallel(comm, {"0": "heads"}, **FORMS[form], **settings)
     return backend.place(model), backend
 
@@ -176,15 +182,15 @@ def sends(form: str, net: Net, ranks: int, samples: int) -> None:
     assert numbers == [4 * hops * n, (4 + more) * hops * n, 2 * hops * 6 * net.width * last], numbers
 
 
-def holds(form: str, net: Net, ranks: int, samples: int) -> None:
+def holds(form: str, net: Net, ranks: int, samples: int, recompute: str = "") -> None:
     """Assert ``Tape.nbytes`` of a block on every rank: the table, to the byte."""
 
     def work(comm):
-        model, backend = placed_block(form, net, comm)
+        model, backend = placed_block(form, net, comm, recompute=recompute)
         a = own_input(form, net, backend, samples)
         with Tape() as tape:
             x = a.local * 1.0  # no leaf: somebody must hold it
-            model.layers[0].sharded_forward(ShardedTensor(x, a.shards))
+            model.sharded_forward(ShardedTensor(x, a.shards))
         return tape.nbytes
 
     unit = 8 * samples * net.tokens * net.width
@@ -196,7 +202,8 @@ def holds(form: str, net: Net, ranks: int, samples: int) -> None:
         part = Part(*(sizes_of[rank] for sizes_of in parts))
         if form == "heads":
             part = part._replace(tokens=net.tokens)
-        formula = unit * activation_memory(sizes, part, gather_again=form == "gathered again")
+        again = form == "gathered again"
+        formula = unit * activation_memory(sizes, part, gather_again=again, recompute=recompute)
         assert abs(nbytes - formula) < 1e-6 * unit, (rank, nbytes / unit, formula / unit)
 
 

@@ -2,6 +2,8 @@
 rows is the serial one.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.model_parallel.model_parallel import ModelParallel
 from minigrad import nn, ops
-from minigrad.recompute import recomputed
+from minigrad.recompute import RecomputedModule, recomputed
 from tests.backends.model_parallel.transformer_laws import (
     FORMS,
     Net,
@@ -102,9 +104,29 @@ def test_messages_and_bytes_are_the_closed_forms(form, net, ranks, samples):
 
 
 @FEW
-@given(form=st.sampled_from(sorted(FORMS)), net=NETS, ranks=st.integers(1, 4), samples=st.integers(1, 3))
-def test_memory_is_the_table(form, net, ranks, samples):
-    holds(form, net, ranks, samples)
+@given(
+    form=st.sampled_from(sorted(FORMS)),
+    net=NETS,
+    ranks=st.integers(1, 4),
+    samples=st.integers(1, 3),
+    recompute=st.sampled_from(["", "attention", "block"]),
+)
+def test_memory_is_the_table(form, net, ranks, samples, recompute):
+    holds(form, net, ranks, samples, recompute)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_recomputed_core_trains_like_serial(form):
+    net = Net(heads=3, tokens=5)
+
+    def build(rng):
+        model = net.build(rng)
+        for i in range(net.blocks):
+            attention: Any = model[i + 1].children()["attention"]
+            attention.core = RecomputedModule(attention.core)
+        return model
+
+    trains(net, 2, lambda c: ModelParallel(c, net.plan(vocabulary=True), **FORMS[form]), build=build)
 
 
 def test_the_core_gets_the_heads_of_its_rank():
