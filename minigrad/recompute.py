@@ -9,7 +9,7 @@ on the same tape and goes on through what that recorded: through the entries of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -70,22 +70,39 @@ class Recomputed(Sequential):
         x = self.forward_range(x, 0, self.bounds[0])
         for start, stop in pairwise(self.bounds):
             segment = partial(self.forward_range, start=start, stop=stop)
-            x = unrecorded(tape, segment, x, Replay(*self.layers[start:stop]))
+            x = unrecorded(tape, segment, Replay(*self.layers[start:stop]), x)
         return self.forward_range(x, self.bounds[-1], len(self.layers))
 
 
-Run = Callable[[Tensor], Tensor]
+class RecomputedModule(Module):
+    """A module of any inputs, of which a tape keeps only these, as for the core of an attention.
+
+    Parameters have the names that they have in ``module``.
+    """
+
+    def __init__(self, module: Module):
+        self.module = module
+
+    def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
+        return self.module.named_arrays(prefix)
+
+    def forward(self, *inputs: Any, **keywords: Any) -> Tensor:
+        run, tape = partial(self.module, **keywords), current_tape.get()
+        return run(*inputs) if tape is None else unrecorded(tape, run, Replay(self.module), *inputs)
 
 
-def unrecorded(tape: Tape, run: Run, x: Any, replay: Replay) -> Tensor:
-    """``run(x)``, of which ``tape`` gets one ``Segment``, after the leaves that it used."""
-    x = as_tensor(x)
-    index = tape.index_of(x)
+Run = Callable[..., Tensor]
+
+
+def unrecorded(tape: Tape, run: Run, replay: Replay, *inputs: Any) -> Tensor:
+    """``run(*inputs)``, of which ``tape`` gets one ``Segment``, after the leaves that it used."""
+    xs = [as_tensor(x) for x in inputs]
+    own = [(tape.index_of(x), x.data) for x in xs]
     with Unrecorded() as first:
-        y = Tensor(run(x.detach()))
+        y = Tensor(run(*(x.detach() for x in xs)))
     indices = [tape.index_of(leaf) for leaf in first.entries]  # so none is final before the segment is
-    if any(i is not None for i in (index, *indices)):
-        tape.entries.append(Segment(index, x.data, run, replay, tape.leaves))
+    if any(i is not None for i in (*(i for i, _ in own), *indices)):
+        tape.entries.append(Segment(own, run, replay, tape.leaves))
         y.tape, y.index, y.requires_grad = tape, len(tape.entries) - 1, True
     return y
 
@@ -103,25 +120,27 @@ class Unrecorded(Tape):
 
 
 class Segment(list):
-    """An entry that is not recorded yet: it holds the input ``x``, where others hold pullbacks.
+    """An entry that is not recorded yet: it holds ``inputs``, where others hold pullbacks.
 
-    ``index`` is the place of ``x`` on the tape, None for a constant; ``leaves`` are those of the tape.
+    Each has its place on the tape, None for a constant, and its array; ``leaves`` are those of the tape.
     """
 
-    def __init__(self, index: int | None, x: Array, run: Run, replay: Replay, leaves: dict[int, int]):
-        super().__init__([(index, x.shape, x)])
+    def __init__(
+        self, inputs: Sequence[tuple[int | None, Array]], run: Run, replay: Replay, leaves: dict[int, int]
+    ):
+        super().__init__([(index, x.shape, x) for index, x in inputs])
         self.run, self.replay, self.leaves = run, replay, leaves
 
     def record(self, entries: list[Any]) -> None:
         """Append to ``entries``, which end where this one stood, those of a second run, its value last."""
-        ((index, _, data),) = self
-        tape, x = Tape(), Tensor(data)
+        tape, xs = Tape(), [Tensor(data) for _, _, data in self]
         # Leaves that were entered later are passed, and other objects may have their ids by now.
         tape.entries, tape.leaves = entries, {k: i for k, i in self.leaves.items() if i < len(entries)}
-        if index is not None:
-            x.tape, x.index, x.requires_grad = tape, index, True
+        for x, (index, _, _) in zip(xs, self, strict=True):
+            if index is not None:
+                x.tape, x.index, x.requires_grad = tape, index, True
         with self.replay, tape:
-            y = self.run(x)
+            y = self.run(*xs)
         index = tape.index_of(y)
         entries.append([] if index is None else [(index, y.shape, lambda g: g)])
 

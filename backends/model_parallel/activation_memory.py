@@ -26,8 +26,13 @@ class Part(NamedTuple):
     tokens: int
 
 
-def held(block: Block, part: Part | None = None, *, gather_again: bool = False) -> float:
+def activation_memory(
+    block: Block, part: Part | None = None, *, gather_again: bool = False, recompute: str = ""
+) -> float:
     """Numbers, over B S h, that ``Tape.nbytes`` counts for a block, its input among them.
+
+    ``recompute`` is "" or "attention" (the core of the attention, ``minigrad.recompute.RecomputedModule``),
+    which leaves out the probabilities, or "block", which keeps the input.
 
     By heads alone ``part.tokens`` are all. Of each token a block holds the inputs of both norms, their means
     and scales, and two masks of dropout, in the dtype of x; of all tokens the inputs of qkv and of the
@@ -38,9 +43,12 @@ def held(block: Block, part: Part | None = None, *, gather_again: bool = False) 
     """
     s, h, a, f = block
     heads, hidden, tokens = part or Part(a, f, s)
+    if recompute == "block":
+        return tokens / s
+    probabilities = 0.0 if recompute == "attention" else heads * s / h
     of_token = (4 + 4 / h) * tokens / s
     gathered = 2 * (tokens / s if gather_again else 1)
-    return of_token + gathered + 4 * heads / a + heads * s / h + 2 * hidden / h
+    return of_token + gathered + 4 * heads / a + probabilities + 2 * hidden / h
 
 
 def bytes_after_korthikanti(

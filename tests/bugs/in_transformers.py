@@ -128,8 +128,8 @@ BUGS = [
     Bug("the divisor of a loss is that of its part", "class_parallel_loss",
         "part.divisor(y)", "entropy.divisor(y)", tables_on_two_stages_train_like_serial, SERIAL),
     Bug("symbols of others are the first of one's own", "embedding_of_part",
-        "xp.flatnonzero((flat >= 0) & (flat < rows))", "xp.arange(flat.size)", tables_train_like_serial,
-        f"{SERIAL}|out of bounds"),
+        "mine = (own >= 0) & (own < rows)", "own = own.clip(0, max(rows - 1, 0))\n    mine = own == own",
+        tables_train_like_serial, SERIAL),
     Bug("places are added by every rank", "VocabularyEmbedding.summed",
         "y = differentiable.fan_in(y, comm=self.shard.comm)\n    return ShardedTensor(y + "
         "self.position[: y.shape[TOKENS]])",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from minigrad import Tape, Tensor, nn, recomputed, testing
 from minigrad.device import to_host
-from minigrad.recompute import Replay, Segment
+from minigrad.recompute import RecomputedModule, Replay, Segment
 from minigrad.testing import on_device
 from tests.minigrad.recompute_laws import (
     COLUMNS,
@@ -49,6 +49,29 @@ def test_one_segment_is_held_at_a_time(pairs, segments):
 
 def test_a_leaf_that_was_passed_is_entered_anew():
     a_leaf_that_was_passed_is_entered_anew(recomputed)
+
+
+@pytest.mark.parametrize("constants", [(), (1,), (0, 1, 2)])
+def test_a_module_of_several_inputs_keeps_these_alone(constants):
+    """Bit by bit what the module gives, and where no input needs a gradient nothing is held."""
+    rng = np.random.default_rng(0)
+    arrays, g = [on_device(rng.normal(size=(2, 5, 3, 4))) for _ in range(3)], rng.normal(size=(2, 5, 3, 4))
+
+    def gradients(core):
+        leaves = [Tensor(x, requires_grad=i not in constants) for i, x in enumerate(arrays)]
+        with Tape() as tape:
+            y = core(*(leaf * 2.0 for leaf in leaves))
+        held = tape.nbytes
+        if len(constants) < 3:
+            tape.backward(y, on_device(g))
+        return held, [to_host(y.data)] + [None if x.grad is None else to_host(x.grad) for x in leaves]
+
+    core = nn.AttentionCore()
+    (held, whole), (least, again) = gradients(core), gradients(RecomputedModule(core))
+    for one, two in zip(whole, again, strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert least == (0 if len(constants) == 3 else 3 * arrays[0].nbytes) and (held > least or not least)
+    assert RecomputedModule(nn.Linear(2, 3, rng=0)).named_parameters().keys() == {"weight", "bias"}
 
 
 def test_the_input_counts_unless_it_is_a_leaf():

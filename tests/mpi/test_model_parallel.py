@@ -53,6 +53,28 @@ def test_a_split_model_trains_like_serial(pool, grid):
     pool.run(ranks, SPLIT.replace("GRID", repr(grid)))
 
 
+TRANSFORMER = """
+from tests.backends.model_parallel.transformer_laws import FORMS, TOKEN_LOSS, Net, adamw
+from backends.data_parallel import DataParallel
+from backends.grid import Grid
+from backends.laws import trains_like_serial
+from backends.model_parallel import ModelParallel
+from backends.stack import Stack
+
+data, model = (int(n) for n in GRID)
+grid, net = Grid(comm, data=data, model=model), Net(heads=3, tokens=5, symbols=7)
+for form in FORMS.values():
+    split = lambda: ModelParallel(grid.model, net.plan(vocabulary=True), micro_batches=2, **form)
+    stack = lambda _: Stack(DataParallel(grid.data), split())
+    trains_like_serial(stack, comm, net.build, TOKEN_LOSS, net.batches(7, 5, 1), optimizer=adamw)
+"""
+
+
+@pytest.mark.parametrize("grid", ["12", "13", "22"])
+def test_a_split_transformer_trains_like_serial(pool, grid):
+    pool.run(int(grid[0]) * int(grid[1]), TRANSFORMER.replace("GRID", repr(grid)))
+
+
 PROVE = """
 from backends.cli.parallel import ParallelConfig
 from backends.cli.proof import Proof

@@ -60,7 +60,7 @@ class ShardedSequential(ShardedLayer, Sequential):
             shards[:] = y.shards
             return y.local
 
-        y = unrecorded(tape, run, a.local, Replay(*self.layers[start:stop]))
+        y = unrecorded(tape, run, Replay(*self.layers[start:stop]), a.local)
         return ShardedTensor(y, tuple(shards))
 
 

@@ -8,7 +8,7 @@ section 3). A table that stands at both ends of a model is split alike at both, 
 from __future__ import annotations
 
 from minigrad import nn
-from minigrad.device import Array, array_module
+from minigrad.device import Array, array_module, on_gpu
 from minigrad.op import op
 from minigrad.ops.selection import sum_by_row
 from minigrad.pullback import OpResult
@@ -26,28 +26,36 @@ from .tokens import TOKENS
 def embedding_of_part(weight: Array, indices: Array, *, shard: Shard) -> OpResult:
     """The rows ``indices`` (B, S) of a table (symbols, width) of which this rank has some; others are 0.
 
-    Raises TypeError for indices that are not integers, ValueError for one that is no row of the whole table.
+    Raises TypeError for indices that are not integers, ValueError for one that is no row of the whole table;
+    on a GPU, where the host would have to wait for it, its vector is NaN.
     """
-    xp = array_module(weight)
+    xp, gpu = array_module(weight), on_gpu(indices)
     indices = xp.asarray(indices)
     if indices.dtype.kind not in "iu":
         raise TypeError(
             f"embedding needs integer indices, got {indices.dtype}; convert them with .astype(int)"
         )
-    if indices.size and not (indices.min() >= 0 and indices.max() < shard.length):
+    if not gpu and indices.size and not (indices.min() >= 0 and indices.max() < shard.length):
         raise ValueError(
             f"embedding indices run from {int(indices.min())} to {int(indices.max())}, "
             f"the table has rows 0 to {shard.length - 1}; enlarge the table or correct the indices"
         )
-    flat, (rows, width) = indices.reshape(-1) - shard.local_slice.start, weight.shape
-    mine = xp.flatnonzero((flat >= 0) & (flat < rows))
-    own = flat[mine]
-    value = xp.zeros((flat.size, width), weight.dtype)
-    value[mine] = weight[own]
-    return value.reshape(*indices.shape, width), (
-        lambda g: sum_by_row(g.reshape(-1, width)[mine], own, rows),
-        None,
-    )
+    (rows, width), flat = weight.shape, indices.reshape(-1)
+    own = flat - shard.local_slice.start
+    mine = (own >= 0) & (own < rows)
+    own *= mine
+    if rows:
+        value = xp.where(mine[:, None], xp.take(weight, own, axis=0), weight.dtype.type(0))
+    else:
+        value = xp.zeros((flat.size, width), weight.dtype)
+    if gpu:
+        value = xp.where(((flat >= 0) & (flat < shard.length))[:, None], value, xp.nan)
+
+    def to_weight(g: Array) -> Array:
+        g = g.reshape(-1, width)
+        return sum_by_row(g * mine[:, None], own, rows) if rows else g[:0]
+
+    return value.reshape(*indices.shape, width), (to_weight, None)
 
 
 class VocabularyEmbedding(ShardedLayer):

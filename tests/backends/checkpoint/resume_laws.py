@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Container, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -171,6 +172,7 @@ def goes_on_in_another_layout(
     batches: Sequence[Batch],
     k: int,
     bound: float = 1e-11,
+    loss_fn: Loss = cross_entropy,
 ) -> None:
     """Assert that ``k`` steps in one layout and the others in another one are a serial training, to rounding.
 
@@ -178,9 +180,10 @@ def goes_on_in_another_layout(
     """
     serial = Layout(1, lambda comm: Strategy())
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
-        whole = training(serial, build, optimizer, batches, Path(one))[0]
-        training(before, build, optimizer, batches[:k], Path(two))
-        rest = training(after, build, optimizer, batches[k:], Path(two), resume=True, same_layout=False)
+        run = partial(training, build=build, optimizer=optimizer, loss_fn=loss_fn)
+        whole = run(serial, batches=batches, folder=Path(one))[0]
+        run(before, batches=batches[:k], folder=Path(two))
+        rest = run(after, batches=batches[k:], folder=Path(two), resume=True, same_layout=False)
     for rank, resumed in enumerate(rest):
         assert resumed.facts["optimizer"] == whole.facts["optimizer"], f"rank {rank}: {resumed.facts}"
         assert resumed.arrays.keys() == whole.arrays.keys(), resumed.arrays.keys() ^ whole.arrays.keys()

@@ -19,11 +19,13 @@ from backends.data_parallel.naive import NaiveDataParallel
 from backends.data_parallel.proportional import ProportionalDataParallel
 from backends.data_parallel.zero.sharded import Sharded
 from backends.grid import Grid
+from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline import schedule_names
 from backends.pipeline.pipeline import Pipeline
 from backends.registry import OneRank
 from backends.stack import Stack
 from minigrad import optim
+from minigrad.cross_entropy_loss import CrossEntropyLoss
 from minigrad.data import Batch
 from minigrad.lr_schedules import ReduceLROnPlateau
 from tests.backends.checkpoint.resume_laws import (
@@ -32,8 +34,9 @@ from tests.backends.checkpoint.resume_laws import (
     goes_on_with_the_same_bits,
     scaled,
 )
-from tests.backends.checkpoint.resumed_layouts import OPTIMIZERS, SIZES, layouts, pipeline
+from tests.backends.checkpoint.resumed_layouts import OPTIMIZERS, SIZES, layouts, pipeline, stack
 from tests.backends.mask_laws import dense
+from tests.backends.model_parallel.transformer_laws import FORMS, Net, adamw
 from tests.nets import MODELS, batches_of, dropping, images, mlp, sample_of, tied
 
 COPYING = ("chimera", "dualpipe")  # schedules with layers on two ranks, which allow no running statistics
@@ -67,6 +70,34 @@ def test_the_own_state_of_ranks_goes_on_with_the_same_bits(name):
         goes_on_in_another_layout(
             Layout(ranks, OWN[name]), Layout(2, DataParallel), mlp, OPTIMIZERS["sgd"], batches_of([7, 5]), 1
         )
+
+
+TRANSFORMER = Net(heads=3, tokens=5, symbols=7)
+TRANSFORMERS = {
+    "serial": Layout(1, OneRank),
+    "data": Layout(2, DataParallel),
+    **{
+        f"{form} x {ranks}": Layout(
+            ranks,
+            partial(ModelParallel, plan=TRANSFORMER.plan(vocabulary=True), **settings),
+        )
+        for ranks, (form, settings) in zip((2, 3, 2), FORMS.items(), strict=True)
+    },
+    "pipe x tokens": stack((1, 2, 2), DataParallel, "1f1b", TRANSFORMER.plan(vocabulary=True)),
+}
+
+
+@pytest.mark.parametrize("before", TRANSFORMERS)
+def test_a_split_transformer_goes_on_in_another_layout(before):
+    """Also its table, which both ends have in parts."""
+    batches, loss = TRANSFORMER.batches(7, 5, 1, 4), CrossEntropyLoss(class_axis=-1)
+    for batch in batches:
+        batch.y[batch.y < 0] = 0
+    for after in TRANSFORMERS:
+        goes_on_in_another_layout(
+            TRANSFORMERS[before], TRANSFORMERS[after], TRANSFORMER.build, adamw, batches, 2,
+            loss_fn=lambda out, y: loss(out, y),
+        )  # fmt: skip
 
 
 def test_the_naive_strategy_goes_on_with_the_same_bits():

@@ -4,6 +4,7 @@ trains like serial; the default plan moves least.
 
 import json
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from minigrad import nn, ops, optim
 from minigrad.data import Batch
 from minigrad.models import DIGIT, find_net
 from tests.backends.model_parallel.split_models import sent
+from tests.backends.model_parallel.transformer_laws import Net as TransformerNet
 
 
 class Block(nn.Module):
@@ -375,6 +377,41 @@ def test_the_default_plan_is_the_cheapest_of_all_as_they_run(net, batch_size):
     biases = 2 * sum(p.shape[0] for n, p in build().named_parameters().items() if n.endswith("bias"))
     assert abs(moved(chosen) - numbers(choices)) <= biases  # counted as split with their layer, always
     assert moved(chosen) <= min(map(moved, plans)) + biases
+
+
+@pytest.mark.parametrize("symbols", [3, 900])
+def test_the_costs_of_a_transformer_are_what_it_sends(symbols):
+    """But for norms, places and biases, which a rank holds whole, and the loss, which is not run here."""
+    net, n = TransformerNet(symbols=symbols, size=8, hidden=16, p=0.0), 4
+    build = lambda: net.build(np.random.default_rng(0)).to(dtype=np.float64)  # noqa: E731
+    model: Any = build()
+    choices = choose(model, 2, n, (net.tokens,))
+    plan = {c.name: c.kind for c in choices if c.kind}
+    assert plan == net.plan(vocabulary=symbols == 900) == default_plan(model, 2, n, (net.tokens,))
+    assert default_plan(model, 2, n) == net.plan()
+    x = np.zeros((n, net.tokens), int)
+
+    def moved(plan):
+        def work(comm):
+            forward, backward = sent(comm, build(), plan, x, wants_gradient=False)
+            own = ModelParallel(comm, plan).place(build()).parameters()
+            return forward[1] + backward[1] + 2 * sum(p.size for p in own)
+
+        return max(run_ranks(2, work))
+
+    parameters = model.named_parameters().items()
+    whole = 2 * sum(p.size for n, p in parameters if p.ndim == 1 or n.endswith("position"))
+    loss = 6 * n * net.tokens / 2 if symbols == 900 else 0
+    assert abs(moved(plan) + loss - numbers(choices)) <= whole
+    other = moved(net.plan(vocabulary=symbols != 900))
+    assert moved(plan) < other + whole
+
+
+def test_the_table_of_a_transformer_shows_blocks_and_both_ends():
+    net = TransformerNet(symbols=900)
+    text = show(choose(net.build(np.random.default_rng(0)), 2, 4, (net.tokens,)))
+    lines = [line.split()[:3] for line in text.splitlines()]
+    assert lines[2] == ["1", "TransformerBlock", "heads"] and lines[5][:2] == ["4", "Unembedding(8,"]
 
 
 # Seeded bugs

@@ -1,6 +1,5 @@
-"""Laws of backends/model_parallel/layers/heads.py, layers/tokens.py, layers/vocabulary.py and
-activation_memory.py: a transformer that is split by heads, tokens and symbols trains like the serial one,
-sends what closed forms say, and holds what the table says.
+"""Laws of backends/model_parallel/activation_memory.py: a transformer that is split by heads, tokens and
+symbols holds what the table says; it trains like the serial one, and sends what closed forms say.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.grid import Grid
 from backends.laws import trains_like_serial
-from backends.model_parallel.activation_memory import Block, Part, held
+from backends.model_parallel.activation_memory import Block, Part, activation_memory
 from backends.model_parallel.layers.sharding import ShardedTensor, even_shard
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline import Pipeline
@@ -24,7 +23,7 @@ from backends.stack import Stack
 from minigrad import nn, optim
 from minigrad.cross_entropy_loss import CrossEntropyLoss
 from minigrad.data import Batch, shares
-from minigrad.recompute import recomputed
+from minigrad.recompute import RecomputedModule, recomputed
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 
@@ -133,9 +132,15 @@ def stacks(
     trains(net, 8, strategy, build=build)
 
 
-def placed_block(form: str, net: Net, comm: Any, **settings: Any) -> tuple[Any, ModelParallel]:
+def placed_block(
+    form: str, net: Net, comm: Any, *, recompute: str = "", **settings: Any
+) -> tuple[Any, ModelParallel]:
     """A block alone, in float64 and training mode, and its strategy."""
-    model = nn.Sequential(net.block(np.random.default_rng(0))).to(dtype=np.float64)
+    block = net.block(np.random.default_rng(0))
+    if recompute == "attention":
+        block.attention.core = RecomputedModule(block.attention.core)
+    model = nn.Sequential(block)
+    model = (recomputed(model, 1) if recompute == "block" else model).to(dtype=np.float64)
     backend = ModelParallel(comm, {"0": "heads"}, **FORMS[form], **settings)
     return backend.place(model), backend
 
@@ -177,15 +182,15 @@ def sends(form: str, net: Net, ranks: int, samples: int) -> None:
     assert numbers == [4 * hops * n, (4 + more) * hops * n, 2 * hops * 6 * net.width * last], numbers
 
 
-def holds(form: str, net: Net, ranks: int, samples: int) -> None:
+def holds(form: str, net: Net, ranks: int, samples: int, recompute: str = "") -> None:
     """Assert ``Tape.nbytes`` of a block on every rank: the table, to the byte."""
 
     def work(comm):
-        model, backend = placed_block(form, net, comm)
+        model, backend = placed_block(form, net, comm, recompute=recompute)
         a = own_input(form, net, backend, samples)
         with Tape() as tape:
             x = a.local * 1.0  # no leaf: somebody must hold it
-            model.layers[0].sharded_forward(ShardedTensor(x, a.shards))
+            model.sharded_forward(ShardedTensor(x, a.shards))
         return tape.nbytes
 
     unit = 8 * samples * net.tokens * net.width
@@ -197,8 +202,9 @@ def holds(form: str, net: Net, ranks: int, samples: int) -> None:
         part = Part(*(sizes_of[rank] for sizes_of in parts))
         if form == "heads":
             part = part._replace(tokens=net.tokens)
-        wanted = unit * held(sizes, part, gather_again=form == "gathered again")
-        assert abs(nbytes - wanted) < 1e-6 * unit, (rank, nbytes / unit, wanted / unit)
+        again = form == "gathered again"
+        formula = unit * activation_memory(sizes, part, gather_again=again, recompute=recompute)
+        assert abs(nbytes - formula) < 1e-6 * unit, (rank, nbytes / unit, formula / unit)
 
 
 def keeps_inputs(form: str, net: Net, ranks: int) -> None:
@@ -214,5 +220,5 @@ def keeps_inputs(form: str, net: Net, ranks: int) -> None:
         assert [(s.axis, s.bounds) for s in y.shards] == [(s.axis, s.bounds) for s in a.shards]
         return tape.nbytes / (8 * a.local.size)
 
-    held = run_ranks(ranks, work)
-    assert held == [1] * ranks, f"the tape holds {held} inputs"
+    inputs = run_ranks(ranks, work)
+    assert inputs == [1] * ranks, f"the tape holds {inputs} inputs"

@@ -2,6 +2,8 @@
 rows is the serial one.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.model_parallel.model_parallel import ModelParallel
 from minigrad import nn, ops
-from minigrad.recompute import recomputed
+from minigrad.recompute import RecomputedModule, recomputed
 from tests.backends.model_parallel.transformer_laws import (
     FORMS,
     Net,
@@ -102,20 +104,40 @@ def test_messages_and_bytes_are_the_closed_forms(form, net, ranks, samples):
 
 
 @FEW
-@given(form=st.sampled_from(sorted(FORMS)), net=NETS, ranks=st.integers(1, 4), samples=st.integers(1, 3))
-def test_memory_is_the_table(form, net, ranks, samples):
-    holds(form, net, ranks, samples)
+@given(
+    form=st.sampled_from(sorted(FORMS)),
+    net=NETS,
+    ranks=st.integers(1, 4),
+    samples=st.integers(1, 3),
+    recompute=st.sampled_from(["", "attention", "block"]),
+)
+def test_memory_is_the_table(form, net, ranks, samples, recompute):
+    holds(form, net, ranks, samples, recompute)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_recomputed_core_trains_like_serial(form):
+    net = Net(heads=3, tokens=5)
+
+    def build(rng):
+        model = net.build(rng)
+        for i in range(net.blocks):
+            attention: Any = model[i + 1].children()["attention"]
+            attention.core = RecomputedModule(attention.core)
+        return model
+
+    trains(net, 2, lambda c: ModelParallel(c, net.plan(vocabulary=True), **FORMS[form]), build=build)
 
 
 def test_the_core_gets_the_heads_of_its_rank():
-    seen = {}
+    shapes = {}
 
     class Core(nn.Module):
         def __init__(self, rank):
             self.rank = rank
 
         def forward(self, q, k, v):
-            seen[self.rank] = q.shape
+            shapes[self.rank] = q.shape
             return ops.attention(q, k, v, causal=True)
 
     def work(comm):
@@ -125,7 +147,7 @@ def test_the_core_gets_the_heads_of_its_rank():
         placed(np.ones((2, 6, 12), np.float32))
 
     run_ranks(4, work)
-    assert seen == {rank: (2, 6, int(rank > 0), 4) for rank in range(4)}
+    assert shapes == {rank: (2, 6, int(rank > 0), 4) for rank in range(4)}
 
 
 def test_what_cannot_be_split_by_heads_is_refused():

@@ -34,7 +34,7 @@ def test_a_linear_layer_of_gathered_tokens_is_the_linear_layer(ranks, tokens, sa
     x, w, b = (rng.normal(size=s) for s in ((samples, tokens, widths[0]), widths[::-1], widths[1:]))
     gs = rng.normal(size=(ranks, samples, tokens, widths[1]))
 
-    def gradients(op, x, g, **settings):
+    def gradients(op, x, g, **settings) -> tuple[Any, ...]:
         leaves = [Tensor(a, requires_grad=True) for a in ((x, w, b) if biased else (x, w))]
         with Tape() as tape:
             y = op(*leaves, **settings)

@@ -2,6 +2,8 @@
 are losses of its scores.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,7 +29,7 @@ def test_lookups_of_parts_add_up(bounds, shape, seed):
     rng = np.random.default_rng(seed)
     table, x, g = rng.normal(size=(7, 3)), rng.integers(0, 7, shape), rng.normal(size=(*shape, 3))
 
-    def work(comm):
+    def work(comm) -> tuple[Any, ...]:
         shard = Shard(0, comm, bounds)
         leaf = Tensor(shard.local_part(table), requires_grad=True)
         with Tape() as tape:
@@ -73,7 +75,7 @@ def test_a_loss_of_split_scores_is_that_of_the_whole(name, bounds, shape, seed):
     y[0, 0] = 1
     y[y == -1] = loss.ignore_index or 0
 
-    def gradient(loss, x):
+    def gradient(loss, x) -> tuple[float, Any]:
         leaf = Tensor(x, requires_grad=True)
         with Tape() as tape:
             value = loss(leaf, y)
