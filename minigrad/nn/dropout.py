@@ -33,8 +33,13 @@ class Dropout(Module, OwnState):
         self.p, self.seed = p, int(generator(self, rng).integers(1 << 63))
         self.calls = 0  # outside of steps
 
+    @property
+    def drops(self) -> bool:
+        """Whether it does anything now: a mask of ones would be drawn and held for nothing."""
+        return self.training and self.p > 0
+
     def forward(self, x: Any) -> Tensor:
-        if not self.training or self.p == 0:  # a mask of ones would be held, too
+        if not self.drops:
             return x if isinstance(x, Tensor) else Tensor(x)
         return ops.dropout(x, p=self.p, rng=self.next_mask())
 

@@ -7,7 +7,7 @@ import numpy as np
 from backends.comm import run_ranks
 from backends.model_parallel.layers.sharding import ShardedTensor, even_shard
 from backends.model_parallel.model_parallel import ModelParallel
-from minigrad import nn
+from minigrad import loops, nn
 from minigrad.sample import Sample
 from minigrad.tensor import Tensor
 from tests.backends.model_parallel import transformer_laws as laws
@@ -57,7 +57,7 @@ def blocks_send_what_closed_forms_say() -> None:
 
 def blocks_hold_what_the_table_says() -> None:
     for form in laws.FORMS:
-        laws.holds(form, NET, 3, 2)
+        laws.holds(form, NET, 3, 2, tiles=True, statistics=4 if loops.available() else 2)
 
 
 def tokens_are_no_features() -> None:

@@ -182,7 +182,9 @@ def sends(form: str, net: Net, ranks: int, samples: int) -> None:
     assert numbers == [4 * hops * n, (4 + more) * hops * n, 2 * hops * 6 * net.width * last], numbers
 
 
-def holds(form: str, net: Net, ranks: int, samples: int, recompute: str = "") -> None:
+def holds(
+    form: str, net: Net, ranks: int, samples: int, recompute: str = "", *, tiles: bool, statistics: int
+) -> None:
     """Assert ``Tape.nbytes`` of a block on every rank: the table, to the byte."""
 
     def work(comm):
@@ -203,7 +205,8 @@ def holds(form: str, net: Net, ranks: int, samples: int, recompute: str = "") ->
         if form == "heads":
             part = part._replace(tokens=net.tokens)
         again = form == "gathered again"
-        formula = unit * activation_memory(sizes, part, gather_again=again, recompute=recompute)
+        settings = {"tiles": tiles, "statistics": statistics, "dropout": net.p > 0}
+        formula = unit * activation_memory(sizes, part, gather_again=again, recompute=recompute, **settings)
         assert abs(nbytes - formula) < 1e-6 * unit, (rank, nbytes / unit, formula / unit)
 
 

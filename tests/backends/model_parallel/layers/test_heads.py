@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks
 from backends.model_parallel.model_parallel import ModelParallel
-from minigrad import nn, ops
+from minigrad import loops, nn, ops
 from minigrad.recompute import RecomputedModule, recomputed
 from tests.backends.model_parallel.transformer_laws import (
     FORMS,
@@ -23,6 +23,7 @@ from tests.backends.model_parallel.transformer_laws import (
     stacks,
     trains,
 )
+from tests.minigrad.ops.fast.fast_form_laws import readable_forms
 
 NETS = st.builds(
     Net,
@@ -112,7 +113,10 @@ def test_messages_and_bytes_are_the_closed_forms(form, net, ranks, samples):
     recompute=st.sampled_from(["", "attention", "block"]),
 )
 def test_memory_is_the_table(form, net, ranks, samples, recompute):
-    holds(form, net, ranks, samples, recompute)
+    arguments = form, net, ranks, samples, recompute
+    holds(*arguments, tiles=True, statistics=4 if loops.available() else 2)
+    with readable_forms():
+        holds(*arguments, tiles=False, statistics=2)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -136,9 +140,9 @@ def test_the_core_gets_the_heads_of_its_rank():
         def __init__(self, rank):
             self.rank = rank
 
-        def forward(self, q, k, v):
-            shapes[self.rank] = q.shape
-            return ops.attention(q, k, v, causal=True)
+        def forward(self, qkv):
+            shapes[self.rank] = qkv.shape
+            return ops.self_attention(qkv, causal=True)
 
     def work(comm):
         block = Net(heads=3).block(np.random.default_rng(0))
@@ -147,7 +151,7 @@ def test_the_core_gets_the_heads_of_its_rank():
         placed(np.ones((2, 6, 12), np.float32))
 
     run_ranks(4, work)
-    assert shapes == {rank: (2, 6, int(rank > 0), 4) for rank in range(4)}
+    assert shapes == {rank: (2, 6, int(rank > 0), 12) for rank in range(4)}
 
 
 def test_what_cannot_be_split_by_heads_is_refused():
