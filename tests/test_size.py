@@ -11,11 +11,11 @@ import pytest
 from tests.reading import CHAINS, ROOT, SUBJECTS, chain, lines, reading
 
 PACKAGES = {
-    "minigrad": 15_210,
+    "minigrad": 15_360,
     "backends": 22_480,
     "lessons/minigrad_course": 10_700,
     "benchmarks": 4_850,
-    "tests": 73_150,
+    "tests": 74_000,
 }
 """The most lines of Python in each package."""
 

@@ -122,7 +122,7 @@ class Training(NetSettings):
 
     def schedule(self, lr: float, steps: int) -> Schedule:
         """The learning rate of each step of a training that has so many."""
-        make = find_schedule(self.lr_schedule)
+        make: Callable[..., Schedule] = find_schedule(self.lr_schedule)
         if "from_step" in signature(make).parameters:  # a cosine begins after the warm-up
             make = partial(make, from_step=self.warm_up)
         return warm_up(make(lr, steps), self.warm_up, lr / 10)

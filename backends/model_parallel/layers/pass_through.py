@@ -34,7 +34,7 @@ class Replicated(ShardedLayer):
         return self.layer.named_arrays(prefix)  # the serial names
 
     def forward(self, *inputs: Any, **keywords: Any) -> Tensor:
-        """As the layer computes, of any number of whole inputs."""
+        """The output of the layer for any number of whole inputs, and keywords."""
         if keywords or len(inputs) != 1:
             return self.layer(*inputs, **keywords)
         return super().forward(*inputs)

@@ -355,7 +355,11 @@ def test_ranks_must_choose_the_same_settings(settings):
         run_ranks(2, work)
 
 
-@pytest.mark.parametrize("make", [momentum, adam, lambda p: optim.HeavyBall(p, 0.1)])
+def momentum_in_a_group(parameters):
+    return optim.SGD([{"params": parameters[:1]}, {"params": parameters[1:], "momentum": 0.5}], 0.1)
+
+
+@pytest.mark.parametrize("make", [momentum, adam, lambda p: optim.HeavyBall(p, 0.1), momentum_in_a_group])
 def test_momentum_in_the_optimizer_and_in_dgc_is_refused_before_any_parameter_moves(make):
     def work(comm):
         backend = Compressed(comm, compress=DeepGradientCompression())
