@@ -146,7 +146,7 @@ BUGS = [
         tiles_hold_linear_memory, "hold"),
     Bug("the value is copied for the next layer", "self_attention_in_tiles", "return o, (gradient,)",
         "return o.copy(), (gradient,)", a_block_has_its_size, "a block holds"),
-    Bug("no dropout is a mask of ones", "Dropout.forward", " or self.p == 0", "", a_block_has_its_size,
+    Bug("no dropout is a mask of ones", "Dropout.drops", " and self.p > 0", "", a_block_has_its_size,
         "a block holds"),
     Bug("tokens forget themselves", "TransformerBlock.forward", "x = x + self.dropout1(",
         "x = self.dropout1(", a_block_is_its_definition, "."),
