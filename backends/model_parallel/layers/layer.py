@@ -54,5 +54,5 @@ class ShardedLayer(Module):
         a = ShardedTensor(x if isinstance(x, Tensor) else Tensor(x))
         return self.sharded_forward(a, **keywords).gather().local
 
-    def sharded_forward(self, a: ShardedTensor, **keywords: Any) -> ShardedTensor:
+    def sharded_forward(self, *inputs: Any, **keywords: Any) -> ShardedTensor:
         raise NotImplementedError(f"{type(self).__name__} needs a sharded_forward method")
