@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from minigrad.figures import BLUE, GREEN, ORANGE, RED, STYLE, curve, line, save
-from minigrad.metric import ACCURACY
+from minigrad.metric import ACCURACY, NATS
 from minigrad.models import find_net
 
 from ..words import counted
@@ -98,6 +99,8 @@ def draw_curves(metrics: dict[str, Any], file: Path) -> None:
         if metric is ACCURACY:
             right.set_ylim(min([0.8, *results]) - 0.02, 1.0)
             right.yaxis.set_major_formatter(PercentFormatter(1))
+        if metric is NATS:
+            right.set_ylabel(f"test loss, nats (of {1 / math.log(2):.3f} bits) a symbol")
         references = metrics.get("references", {})
         for (name, value), color in zip(references.items(), (GREEN, RED), strict=False):
             for axes in (left, right):

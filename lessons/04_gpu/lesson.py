@@ -263,7 +263,7 @@ def step_on_cpu(name):
 in_numpy = {name: step_on_cpu(name) for name in LAUNCHES}
 in_launches = {name: H200.launch * (n["kernels"] + n["products"]) for name, n in LAUNCHES.items()}
 for name, n in LAUNCHES.items():
-    print(f"   {name:7}: {n['kernels']:3} kernels, {n['products']:2} products,", end=" ")
+    print(f"   {name:11}: {n['kernels']:3} kernels, {n['products']:2} products,", end=" ")
     print(f"{n['synchronizations']} synch.: at least {1e3 * in_launches[name]:3.1f} ms;", end=" ")
     print(f"in NumPy {1e3 * in_numpy[name]:5.1f}")
 least, step = 1e3 * in_launches["sigmoid"], 1e3 * in_numpy["sigmoid"]

@@ -115,13 +115,20 @@ def test_pictures_of_experiments_keep_the_laws(name):
         assert faults(EXPERIMENTS[name]().draw(read_result(name))) == []
 
 
+RESULTS = {
+    "mlp": {"test_accuracies": [0.7, 0.8, 0.9]},
+    "transformer": {"test_losses": [2.6, 2.4, 2.3], "references": {"entropy of letters": 3.2, "pairs": 2.5}},
+}
+
+
 @pytest.mark.parametrize("steps", [4, 200])
-def test_the_curves_of_a_training_keep_the_laws(steps, tmp_path, monkeypatch):
+@pytest.mark.parametrize("net", RESULTS)
+def test_the_curves_of_a_training_keep_the_laws(net, steps, tmp_path, monkeypatch):
     metrics = {
-        "config": {"net": "mlp", "dataset": "mnist5k"},
+        "config": {"net": net, "dataset": "mnist5k"},
         "ranks": 2,
         "losses": list(np.geomspace(2.3, 0.1, steps)),
-        "test_accuracies": [0.7, 0.8, 0.9],
+        **RESULTS[net],
     }
     drawn = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(faults(figure)))
