@@ -127,4 +127,5 @@ def activation_of(layer: Module) -> str:
     kind = layer.unchanged_type()
     if kind is ReLU:
         return "relu"
-    return "gelu" if kind is GELU and layer.approximate == "none" else "none"
+    exact = isinstance(layer, GELU) and layer.approximate == "none"
+    return "gelu" if kind is GELU and exact else "none"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 
@@ -94,16 +95,16 @@ def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: st
 
 
 @faster
-def activated(y: Array, bias: Array | None, activation: str) -> OpResult:
+def activated(y: Array, bias: Array | None, activation: str) -> tuple[Array, tuple[Any, Any]]:
     """The ``activation`` of y + bias, which may be written into y; the pullbacks to y and to the bias."""
     check_choice("activation", activation, ("relu", "gelu", "none"))
     y = y if bias is None else y + bias
     if activation == "gelu":
-        value, (to_y,) = exact_gelu(y)
+        value, (to_y, *_) = exact_gelu(y)
+        before = once(cast("Pullback", to_y))
     else:
         value = positive_part(y)
-        to_y = lambda g: where_positive(g, value)  # noqa: E731
-    before = once(to_y)
+        before = once(lambda g: where_positive(g, value))
     return value, (before, before)
 
 

@@ -7,7 +7,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/__init_
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -128,11 +128,11 @@ def activated_in_place(y: Array, bias: Array | None, activation: str) -> OpResul
         return linear_loops.activated(y, np.ascontiguousarray(bias), activation)
     y += bias
     if activation == "gelu":
-        value, (to_y,) = exact_gelu(y)
+        value, (to_y, *_) = exact_gelu(y)
+        before = once(cast("Pullback", to_y))
     else:
         value = positive_part(y, out=y)
-        to_y = lambda g: where_positive(g, value)  # noqa: E731
-    before = once(to_y)
+        before = once(lambda g: where_positive(g, value))
     return value, (before, before)
 
 

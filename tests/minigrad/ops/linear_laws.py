@@ -82,7 +82,7 @@ def weights_wait(linear: Callable[..., Any], activation: str, x: Array, w: Array
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
-def takes_the_activations_it_can(layers: list[nn.Module], taken: int, x: Array, **tolerance: float) -> None:
+def takes_the_activations_it_can(layers: list[nn.Module], taken: int, x: Array, **tolerance: Any) -> None:
     """A Sequential of a linear layer and ``layers`` does what they do one by one, in ``taken`` fewer ops."""
     linear, runs, entries = nn.Linear(x.shape[-1], 4, rng=0, dtype=x.dtype), [], []
     linear.to(device="numpy" if type(on_device(x)) is np.ndarray else "cupy")

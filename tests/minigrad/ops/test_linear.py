@@ -72,10 +72,10 @@ def test_a_sequential_computes_the_activation_with_the_layer(names, shape, dtype
 
 
 def test_a_spy_on_the_activation_is_asked():
-    layer, seen = nn.ReLU(), []
-    layer.forward = lambda x: seen.append(x.shape) or ops.relu(x)
+    layer, shapes = nn.ReLU(), []
+    layer.forward = lambda x: shapes.append(x.shape) or ops.relu(x)
     linear_laws.takes_the_activations_it_can([layer], 0, np.ones((2, 3)))
-    assert seen == [(2, 4), (2, 4)]
+    assert shapes == [(2, 4), (2, 4)]
 
 
 def test_an_unknown_activation_is_refused():
