@@ -262,7 +262,7 @@ RELU, POOL, FLATTEN = ("relu",), ("pool",), ("flatten",)
 WORKLOADS = {
     "W1": Network(
         "MLP 784-128-128-10, batch 128",
-        0.85,
+        0.80,
         (128, 784),
         [("linear", 784, 128), RELU, ("linear", 128, 128), RELU, ("linear", 128, 10)],
     ),
