@@ -4,6 +4,7 @@ Time is the process's own on the CPU, so that what else the machine does counts 
 
 python benchmarks/engine.py                         # the table
 python benchmarks/engine.py --only W3,W4 --rounds 30 --json engine.json
+python benchmarks/engine.py --only W1 --compiled    # torch.compile and jax.jit, too, where installed
 python benchmarks/engine.py --only W4 --profile     # where minigrad's step goes, op by op
 python benchmarks/engine.py --only W3 --half        # what each op takes for half the batch
 python benchmarks/engine.py --device cupy           # both on the GPU, in plain float32
@@ -58,6 +59,7 @@ def main(
     device: Annotated[str, typer.Option(help="numpy or cupy")] = "numpy",
     json_file: Annotated[Path | None, typer.Option("--json", help="write the figures there")] = None,
     tf32: Annotated[bool, typer.Option(help="on a GPU multiply in TF32, 10 bits of 23")] = False,
+    compiled: Annotated[bool, typer.Option(help="on the CPU time torch.compile and jax.jit, too")] = False,
     profile: Annotated[bool, typer.Option(help="where minigrad's step goes, instead of ratios")] = False,
     half: Annotated[
         bool, typer.Option(help="what each op takes for half the batch, instead of ratios")
@@ -80,11 +82,14 @@ def main(
             return
         results = []
         for name in names:
-            results.append(measure(name, rounds, device, TF32_TOLERANCE if tf32 else 0))
+            results.append(measure(name, rounds, device, TF32_TOLERANCE if tf32 else 0, compiled))
             if json_file is not None:  # also if the next one fails
                 write_json(json_file, results, tf32)
     console.print(results_table(results, device) if device == "numpy" else gpu_table(results, tf32))
     for result in results:
+        for peer in [peer for peer in ("torch.compile", "jax.jit") if peer in result["times"]]:
+            ratio = result["ratios"][peer]
+            console.print(f"{result['name']}, {peer}: {result['times'][peer]:.2f} ms, {ratio:.2f} of eager")
         if "sgemm" in result:
             console.print(described_products(result["name"], result["sgemm"]))
 
@@ -108,10 +113,12 @@ def set_tf32(on: bool) -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on
 
 
-def measure(name: str, rounds: int, device: str, tolerance: float = 0) -> dict[str, Any]:
+def measure(
+    name: str, rounds: int, device: str, tolerance: float = 0, compiled: bool = False
+) -> dict[str, Any]:
     """Median time per step of every peer, and median ratio to PyTorch; first their losses are compared."""
     work = WORKLOADS[name]
-    peers = work.peers(device)
+    peers = work.peers(device, compiled) if isinstance(work, Network) else work.peers(device)
     check_losses(name, peers, max(work.tolerance, tolerance))
     products = product_peers(name) if device == "numpy" else {}
     times = interleaved(peers | products, rounds, device)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from engine_compiled import LR, MOMENTUM, Step, compiled_steps
 from engine_figures import GRAPHS
 from engine_transformer import Transformer
 
@@ -23,8 +24,6 @@ try:
 except ImportError:  # minigrad's own steps need none
     torch: Any = None
 
-Step = Callable[[], float]
-LR, MOMENTUM = 0.05, 0.9
 WARM_UP = 3  # PyTorch's steps before it captures one
 
 
@@ -38,7 +37,7 @@ class Network:
     layers: list[tuple]
     tolerance: float = 1e-5
 
-    def peers(self, device: str) -> dict[str, Step]:
+    def peers(self, device: str, compiled: bool = False) -> dict[str, Step]:
         rng = np.random.default_rng(0)
         x = rng.standard_normal(self.input, np.float32)
         y = rng.integers(0, 10, self.input[0])
@@ -50,6 +49,9 @@ class Network:
             peers[name] = torch_step(self.layers, weights, x, y, device, layout)
             if device == "cupy":
                 peers[name + GRAPHS] = torch_graph(self.layers, weights, x, y, layout)
+        if compiled and device == "numpy":
+            parts = lambda: torch_parts(self.layers, weights, x, y)  # noqa: E731
+            peers |= compiled_steps(parts, self.layers, weights, x, y)
         if device == "cupy":
             copy = nn.Sequential(*(minigrad_layer(layer, rng) for layer in self.layers))
             copy.load_state_dict(weights)
@@ -127,6 +129,12 @@ def torch_graph(layers: list[tuple], weights: dict, x: Any, y: Any, layout: Any 
     for state in optimizer.state.values():
         state["momentum_buffer"].zero_()
     return Replay(graph, loss, compute)
+
+
+def torch_parts(layers: list[tuple], weights: dict, x: Any, y: Any) -> tuple[Any, Any, Any, Any]:
+    """Model, optimizer, and the batch as tensors."""
+    model, optimizer, _ = torch_network(layers, weights, x, y, "numpy", None)
+    return model, optimizer, torch.from_numpy(x), torch.from_numpy(y)
 
 
 class Replay(NamedTuple):
@@ -255,7 +263,7 @@ RELU, POOL, FLATTEN = ("relu",), ("pool",), ("flatten",)
 WORKLOADS = {
     "W1": Network(
         "MLP 784-128-128-10, batch 128",
-        0.85,
+        0.80,
         (128, 784),
         [("linear", 784, 128), RELU, ("linear", 128, 128), RELU, ("linear", 128, 10)],
     ),

@@ -188,6 +188,18 @@ def pool(name: str, mine: Function, theirs: Function, *shape: int) -> Row:
     return of(name, mine, theirs, shape, image=True)
 
 
+def linear_with(activation: str, theirs: Function, *sizes: int) -> Row:
+    """A linear layer and its activation, which are one op here; ``sizes`` are those of x and the outputs."""
+    *shape, c, f = sizes
+    return Row(
+        f"linear {'x'.join(map(str, (*shape, c)))}->{f}, {activation}",
+        partial(ops.linear, activation=activation),
+        lambda x, w, b: theirs(F.linear(x, w, b)),
+        [(*shape, c), (f, c), (f,)],
+        tolerance=KINKS,
+    )
+
+
 def linear(n: int, c: int, f: int) -> Row:
     return Row(f"linear {n}x{c}->{f}", ops.linear, F.linear, [(n, c), (f, c), (f,)])
 
@@ -396,6 +408,9 @@ ROWS = [
     linear(128, 784, 128),
     linear(256, 2048, 2048),
     of("linear", ops.linear, F.linear, (32, 128, 256), (256, 256), (256,)),
+    linear_with("relu", F.relu, 128, 784, 128),
+    linear_with("relu", F.relu, 16, 128, 256, 1024),
+    linear_with("gelu", F.gelu, 16, 128, 256, 1024),
     of("einsum of rows", *einsum("ij,ij->i"), MILLION, MILLION),
     of("einsum of heads", *einsum("bqhd,bkhd->bhqk"), (8, 128, 8, 32), (8, 128, 8, 32)),
     of("matmul", ops.matmul, torch.matmul, (256, 256), (256, 256)),

@@ -13,6 +13,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/layer_n
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, wraps
@@ -38,13 +39,14 @@ class ScalarFunction:
         return self.for_dtype(np.dtype(float))(x)
 
 
-def compiled(function: Callable[..., None]) -> Callable[..., None]:
+def compiled(function: Callable[..., None], exactly: bool = False) -> Callable[..., None]:
     """``function``, loops that read some arrays and write others, as machine code.
 
     It takes contiguous arrays in C order, Python's numbers and tuples of them, and uses nothing but these,
     NumPy, scalar functions, and constants of its closure or file. It is compiled at its first call for each
     combination of the arrays' dtypes. Sums may be added in another order, and a product and a sum rounded
-    once; ranks that are threads run it at the same time. The innermost loop should run over 50 elements or
+    once, unless it is compiled ``exactly``: then it has the bits that NumPy's operations have. Ranks that are
+    threads run it at the same time. The innermost loop should run over 50 elements or
     more, and its index stand alone in [i, j] or in a slice: with x[start + j] Numba asks whether the index is
     negative, which takes 8 times. An array that it writes is no part of one that it reads, neither a row of
     the same ``np.empty((2, n))``: else it takes one element at a time, 4 times as long.
@@ -56,17 +58,19 @@ def compiled(function: Callable[..., None]) -> Callable[..., None]:
         dtypes = "".join([a.dtype.char for a in arguments if type(a) is np.ndarray])
         form = forms.get(dtypes)
         if form is None:
-            form = forms[dtypes] = machine_code(function, dtypes)
+            form = forms[dtypes] = machine_code(function, dtypes, exactly)
         try:
             form(*arguments)
         except Exception:  # it could not be read from the disk or written to it; the loops raise nothing
-            forms[dtypes] = machine_code(function, dtypes, stored=False)
+            forms[dtypes] = machine_code(function, dtypes, exactly, stored=False)
             forms[dtypes](*arguments)
 
     return run
 
 
-def machine_code(function: Callable[..., None], dtypes: str, stored: bool = True) -> Callable[..., None]:
+def machine_code(
+    function: Callable[..., None], dtypes: str, exactly: bool = False, stored: bool = True
+) -> Callable[..., None]:
     """``function``, under a name of its own for ``dtypes``: ranks that compile it at once store the same.
 
     Numba sees when the function's file has changed. The name has a checksum of this file and of the files of
@@ -95,13 +99,14 @@ def machine_code(function: Callable[..., None], dtypes: str, stored: bool = True
         copy.__qualname__ = f"{function.__qualname__}_{dtypes}_{crc32(texts):x}"
     except OSError:
         stored = False
-    compile = njit(nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy", cache=stored)
+    rules = False if exactly else {"reassoc", "contract"}
+    compile = njit(nogil=True, fastmath=rules, error_model="numpy", cache=stored)
     try:
         return compile(copy)
     except RuntimeError:  # no folder can be written
         if not stored:
             raise
-        return machine_code(function, dtypes, stored=False)
+        return machine_code(function, dtypes, exactly, stored=False)
 
 
 def can_take(*arrays: Any) -> bool:
@@ -121,6 +126,11 @@ def can_take(*arrays: Any) -> bool:
 def available() -> bool:
     """Whether loops can be compiled here."""
     return problem() is None
+
+
+def are_imported() -> bool:
+    """Whether something has asked for Numba before, so that loops take neither its time nor its memory."""
+    return "numba.core" in sys.modules
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from . import optim_kernels
+from . import optim_kernels, optim_loops
 from .device import Array, array_module, on_gpu, to_floats
 from .keyword_settings import check_positions, positions_and_settings
 from .lookup import lookup
@@ -173,16 +173,16 @@ class Optimizer:
         return [group_of.get(parameter, self) for parameter in self.parameters]
 
     def apply(self, updates: Iterable[Update]) -> None:
-        """Call ``update`` for each, or, on a GPU, the form of it that updates many parameters at once."""
+        """Call ``update`` for each, or its loop; on a GPU, the form that updates many parameters at once."""
         together: dict[tuple[np.dtype, Any], list[Update]] = {}
-        gpu_form = GPU_FORMS.get(type(self).update)
+        gpu_form, loop = GPU_FORMS.get(type(self).update), LOOPS.get(type(self).update)
         for update in updates:
             if update.optimizer.maximize:
                 update = update._replace(g=-update.g)
             w, g, state, coefficients, group = update
             if gpu_form is not None and on_gpu(w) and are_flat(w, g):
                 together.setdefault((w.dtype, group), []).append(update)
-            else:
+            elif loop is None or not loop(group, update):
                 group.update(w, g, state, *coefficients)
         if gpu_form is not None:
             for (_, group), some in together.items():
@@ -488,6 +488,11 @@ GPU_FORMS: dict[Callable[..., None], Callable[[Any, list[Update]], None]] = {
     Adam.update: optim_kernels.adam,
 }
 """What updates many parameters of one dtype in one launch on a GPU, by the readable ``update``."""
+LOOPS: dict[Callable[..., None], Callable[[Any, Update], bool]] = {
+    SGD.update: optim_loops.sgd,
+    Adam.update: optim_loops.adam,
+}
+"""What updates a parameter on the host in one pass, by the readable ``update``; False where it does not."""
 
 
 REQUIREMENT = "an optimizer takes a list of parameters, such as model.parameters()"

@@ -128,3 +128,12 @@ class Softmax(Module):
 
     def forward(self, x: Any) -> Tensor:
         return ops.softmax(x)
+
+
+def activation_of(layer: Module) -> str:
+    """The setting of ``ops.linear`` for a layer that it can compute, "none" for another one."""
+    kind = layer.unchanged_type()
+    if kind is ReLU:
+        return "relu"
+    exact = isinstance(layer, GELU) and layer.approximate == "none"
+    return "gelu" if kind is GELU and exact else "none"

@@ -15,7 +15,7 @@ from .. import ops
 from ..device import on_gpu
 from ..module import Module
 from ..tensor import Parameter, Tensor
-from .activation import ReLU
+from .activation import activation_of
 from .initial_weights import Rng, generator, sample, uniform
 
 
@@ -42,15 +42,16 @@ class Linear(Module):
         return ops.linear(x, self.weight) if self.bias is None else ops.linear(x, self.weight, self.bias)
 
     def in_one_pass(self, following: Sequence[Module]) -> int:
-        """A ReLU, on a GPU: one kernel adds the bias and keeps what is positive."""
-        if not on_gpu(self.weight.data) or self.unchanged_type() is not Linear:
+        """A ReLU or, on the host, a GELU: one pass adds the bias and computes it."""
+        if not following or self.unchanged_type() is not Linear:
             return 0
-        return int([layer.unchanged_type() for layer in following[:1]] == [ReLU])
+        name = activation_of(following[0])
+        return int(name == "relu" or name == "gelu" and not on_gpu(self.weight.data))
 
     def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
         try:
             inputs = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
-            return ops.linear(*inputs, relu=True), 1
+            return ops.linear(*inputs, activation=activation_of(following[0])), 1
         except (ValueError, TypeError):
             pass  # the layer where it comes from raises it again
         return self(x), 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from ..op import (
     OpResult,
     Pullback,
     array_module,
+    check_choice,
     faster,
     faster_on_gpu,
     in_dtype_of,
@@ -20,6 +23,7 @@ from ..op import (
     shape_of,
 )
 from ..product import product
+from .activation import exact_gelu
 from .selection import positive_part, sum_by_row, where_positive
 
 
@@ -55,12 +59,13 @@ def matmul(x: Array, y: Array) -> OpResult:
 
 @op
 @faster_on_gpu
-def linear(x: Array, weight: Array, bias: Array | None = None, *, relu: bool = False) -> OpResult:
+def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: str = "none") -> OpResult:
     """x w.T + b for x (..., in), weight (out, in) and bias (out,), as one product of all rows of x.
 
     A matrix x is multiplied as (w x.T).T, with the big operand on the left and the samples last in memory,
-    which is up to a half faster at few rows. x is taken in the dtype of weight. With ``relu`` the value is
-    max(y, 0). Raises ValueError where the shapes do not fit.
+    which is up to a half faster at few rows. x is taken in the dtype of weight. The value is that of an
+    ``activation``, which may be "relu", "gelu" or "none". Raises ValueError for another one, and where the
+    shapes do not fit.
     """
     first, second = shape_of(x), shape_of(weight)
     if not first or len(second) != 2 or first[-1] != second[1]:
@@ -73,27 +78,40 @@ def linear(x: Array, weight: Array, bias: Array | None = None, *, relu: bool = F
     if x.dtype != weight.dtype:
         x = in_dtype_of(weight, x)
     rows = x if len(first) == 2 else as_rows(x)
-    to_weight = weight_pullback(rows)
     if len(first) == 2:
         y, to_x = product(weight, x.T).T, lambda g: product(weight.T, g.T).T
     else:
         y = product(rows, weight.T).reshape(*first[:-1], second[0])
         to_x = lambda g: product(as_rows(g), weight).reshape(first)  # noqa: E731
-    pullbacks = (to_x, to_weight) if bias is None else (to_x, to_weight, lambda g: g)
-    if bias is not None:
-        y = y if y.dtype == bias.dtype else y.astype(array_module(y).result_type(y, bias), copy=False)
-        y += bias
-    if not relu:
-        return y, pullbacks
-    y = positive_part(y)
-    before = once(lambda g: where_positive(g, y))
-    return y, tuple(lambda g, pull=pull: pull(before(g)) for pull in pullbacks)
+    if activation != "none":
+        y, (before, to_bias) = activated(y, bias, activation)
+        to_weight = weight_pullback(rows, before)
+        return y, (lambda g: to_x(before(g)), to_weight, to_bias)[: 2 if bias is None else 3]
+    if bias is None:
+        return y, (to_x, weight_pullback(rows))
+    y = y if y.dtype == bias.dtype else y.astype(array_module(y).result_type(y, bias), copy=False)
+    y += bias
+    return y, (to_x, weight_pullback(rows), lambda g: g)
 
 
 @faster
-def weight_pullback(x: Array) -> Pullback:
-    """dw = g.T x for x (N, in)."""
-    return lambda g: product(as_rows(g).T, x)
+def activated(y: Array, bias: Array | None, activation: str) -> tuple[Array, tuple[Any, Any]]:
+    """The ``activation`` of y + bias, which may be written into y; the pullbacks to y and to the bias."""
+    check_choice("activation", activation, ("relu", "gelu", "none"))
+    y = y if bias is None else y + bias
+    if activation == "gelu":
+        value, (to_y, *_) = exact_gelu(y)
+        before = once(cast("Pullback", to_y))
+    else:
+        value = positive_part(y)
+        before = once(lambda g: where_positive(g, value))
+    return value, (before, before)
+
+
+@faster
+def weight_pullback(x: Array, before: Callable[[Array], Array] = lambda g: g) -> Pullback:
+    """dw = g.T x for x (N, in) and a gradient g that ``before`` leads back through an activation."""
+    return lambda g: product(as_rows(before(g)).T, x)
 
 
 def as_rows(x: Array) -> Array:

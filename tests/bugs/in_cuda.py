@@ -24,7 +24,7 @@ def a_linear_layer_is_the_readable_one() -> None:
         x, g, w, b = random_arrays(0, np.float64, *shapes, special=rows == 40)
         linear = gpu_laws.function_of_arrays(ops.linear)
         x[0], b[0] = 0, 0  # a value of 0, where a ReLU lets nothing through
-        kernels_are_the_readable_form(linear, inspect.unwrap(ops.linear), 3, g, x, w, b, relu=True)
+        kernels_are_the_readable_form(linear, inspect.unwrap(ops.linear), 3, g, x, w, b, activation="relu")
 
 
 def a_batch_norm_is_the_readable_one() -> None:
@@ -56,7 +56,7 @@ def wider_gradients_are_those_of_the_host() -> None:
     x, w = random_arrays(0, np.float32, (8, 4, 12, 12), (16, 4, 3, 3))
     gradients_are_those_of_the_host(ops.conv2d, np.ones((8, 16, 10, 10)), x, w)
     x, w, b = random_arrays(0, np.float32, (40, 20), (33, 20), (33,))
-    gradients_are_those_of_the_host(partial(ops.linear, relu=True), np.ones((40, 33)), x, w, b)
+    gradients_are_those_of_the_host(partial(ops.linear, activation="relu"), np.ones((40, 33)), x, w, b)
 
 
 def labels_with_gaps_are_those_of_the_host() -> None:

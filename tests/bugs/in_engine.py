@@ -43,6 +43,7 @@ from tests.minigrad.optim_laws import (
     adam,
     adamw,
     follows_recurrence,
+    has_the_bits_of_update,
     is_sgd_at_any_rates,
     lars_follows_the_paper,
 )
@@ -52,6 +53,16 @@ from tests.minigrad.optim_laws import (
 
 def drawn(*shape: int) -> np.ndarray:
     return np.random.default_rng(len(shape)).uniform(0.5, 2, shape)
+
+
+def loops_have_the_bits_of_updates() -> None:
+    for make in (
+        lambda p: optim.SGD(p, 0.1, momentum=0.9, nesterov=True, weight_decay=0.03),
+        lambda p: optim.Adam(p, 0.01, weight_decay=0.03),
+        lambda p: optim.AdamW(p, 0.01, weight_decay=0.03),
+    ):
+        for order in (testing.c_order, testing.fortran_order):
+            has_the_bits_of_update(make, (30, 40), np.float32, order)
 
 
 def a_gradient_is_the_difference() -> None:
@@ -632,4 +643,15 @@ BUGS = [
     Bug("a forward on a class is passed over", "Module.unchanged_type",
         "kind.written == (kind.forward, kind.__call__)", "True", a_spy_is_called,
         "the forward of <class .* was passed over"),
+    Bug("a loop rounds a product and a sum once", "machine_code", "False if exactly else", "",
+        loops_have_the_bits_of_updates, "is off by"),
+    Bug("a loop of Nesterov takes the gradient alone", "write_sgd", "d + momentum * v[i] if nesterov",
+        "d if nesterov", loops_have_the_bits_of_updates, "is off by"),
+    Bug("a loop of Adam shrinks weights, too", "optim_loops.adam",
+        "shrink if decay and optimizer.decoupled else 1.0", "shrink", loops_have_the_bits_of_updates,
+        "is off by"),
+    Bug("a loop of AdamW adds the decay to the gradient", "optim_loops.adam",
+        "0.0 if optimizer.decoupled else decay", "decay", loops_have_the_bits_of_updates, "is off by"),
+    Bug("a loop writes into a copy", "optim_loops.can_take",
+        " and all([a.flags.c_contiguous for a in arrays])", "", loops_have_the_bits_of_updates, "is off by"),
 ]  # fmt: skip

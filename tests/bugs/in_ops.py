@@ -5,11 +5,12 @@ from functools import partial
 
 import numpy as np
 
-from minigrad import ops, product, testing
+from minigrad import nn, ops, product, testing
 from minigrad.ops.scan import running_sums
 from minigrad.ops.selection import sum_by_row
 from minigrad.sums import axis_sums
 from tests.bugs.bug import Bug
+from tests.minigrad.ops import linear_laws
 from tests.minigrad.ops.extremes import (
     extrema_at_places_are_exact,
     near,
@@ -58,6 +59,32 @@ def linear_layers_take_any_axes() -> None:
     inputs = drawn(2, 3, 4), drawn(5, 4), drawn(5)
     equals_its_form(ops.linear, "linear_of_any_axes", *inputs)
     testing.gradient_matches_difference(ops.linear, *inputs)
+
+
+def whole(*shape: int) -> np.ndarray:
+    return np.random.default_rng(len(shape)).integers(-3, 4, shape).astype(float)
+
+
+def a_linear_layer_has_its_activation() -> None:
+    for activation in ("relu", "gelu"):
+        for leading in ((70,), (2, 35)):
+            inputs = whole(*leading, 3), whole(40, 3), whole(40)
+            g = whole(*leading, 40)[::-1]
+            linear_laws.computes_its_activation(ops.linear, activation, g, *inputs)
+
+
+def a_linear_layer_holds_one_array_more() -> None:
+    for shape in ((40, 8), (4, 10, 8)):
+        linear_laws.holds_its_rows_and_one_array(ops.linear, "relu", np.ones(shape), 16)
+
+
+def weights_of_an_activation_may_wait() -> None:
+    linear_laws.weights_wait(ops.linear, "relu", whole(6, 3) + 0.3, whole(4, 3), whole(4))
+
+
+def an_approximate_gelu_is_another() -> None:
+    x = np.linspace(-3, 3, 12).reshape(4, 3)
+    linear_laws.takes_the_activations_it_can([nn.GELU("tanh")], 0, x, rtol=1e-10)
 
 
 def zeros_have_gradients() -> None:
@@ -251,6 +278,37 @@ BUGS = [
         einsum_is_numpys_and_its_gradient_the_difference, DIFFERENCE),
     Bug("rows are read in another order", "as_rows", "x.reshape(math.prod(x.shape[:-1]), x.shape[-1])",
         "x.T.reshape(x.shape[-1], -1).T", linear_layers_take_any_axes, "linear_of_any_axes is"),
+    Bug("a bias is added twice", "activated_in_place", "    y += bias\n", "    y += 2 * bias\n",
+        a_linear_layer_has_its_activation, "the value is off by .*, no loops"),
+    Bug("loops add the bias twice", "write_biased_relu", "z = y[i, j] + shift", "z = y[i, j] + 2 * shift",
+        a_linear_layer_has_its_activation, "the value is off by .*, loops"),
+    Bug("a gradient is masked by another row", "write_biased_relu_gradient",
+        "y[i, j] == zero else g[i, j]\n                d[i, j] = before\n                chains",
+        "y[i - 1, j] == zero else g[i, j]\n                d[i, j] = before\n                chains",
+        a_linear_layer_has_its_activation, "the gradient of .* is off by .*, loops"),
+    Bug("the last rows are left out of a bias's gradient", "write_biased_relu_gradient",
+        " or i == len(y) - 1", "", a_linear_layer_has_its_activation,
+        "the gradient of the bias is off by .*, loops"),
+    Bug("sums of 32 rows have the rows before, too", "write_biased_gelu_gradient", "chains[j] = zero", "pass",
+        a_linear_layer_has_its_activation, "the gradient of the bias is off by .*, loops"),
+    Bug("the slope of a GELU has no density", "write_biased_gelu_gradient",
+        "z[i, j] * density)\n                d[i, j] = before\n                total",
+        "0 * density)\n                d[i, j] = before\n                total",
+        a_linear_layer_has_its_activation, "the gradient of .* is off by .*, loops"),
+    Bug("a GELU's gradient is taken without the bias", "write_biased_gelu",
+        "x = z[i, j] + bias[j]\n                z[i, j] = x", "x = z[i, j] + bias[j]",
+        a_linear_layer_has_its_activation, "the gradient of .* is off by .*, loops"),
+    Bug("the readable ReLU lets every gradient pass", "linear.activated", "where_positive(g, value)", "g + 0",
+        a_linear_layer_has_its_activation, "the gradient of .* is off by .*, readable"),
+    Bug("a linear layer holds what its ReLU was taken of", "activated_in_place",
+        "positive_part(y, out=y)\n        before = once(lambda g: where_positive(g, value))",
+        "positive_part(y)\n        before = once(lambda g: where_positive(g + 0 * y, value))",
+        a_linear_layer_holds_one_array_more, "the tape holds"),
+    Bug("weights that wait get the gradient after the activation", "WeightPullback.sum",
+        "as_rows(p.before(g))", "as_rows(g)", weights_of_an_activation_may_wait, "Not equal to tolerance"),
+    Bug("an approximate GELU is taken for the exact one", "activation_of",
+        'kind is GELU and exact', "kind is GELU", an_approximate_gelu_is_another,
+        "ops, one by one"),
     Bug("products of others are those of the elements before", "products_of_others",
         "before * after[..., ::-1]", "before", zeros_have_gradients, DIFFERENCE),
     Bug("sums of products forget what is behind their own half", "sums_of_products_after",

@@ -154,7 +154,7 @@ GRADIENTS = {
     "the weight's factors exchanged": (
         mutant(
             "minigrad.ops.linear",
-            ("lambda g: product(as_rows(g).T, x)", "lambda g: (x.T @ g).reshape(g.shape[1], -1)"),
+            ("lambda g: product(as_rows(before(g)).T, x)", "lambda g: (x.T @ g).reshape(g.shape[1], -1)"),
         ).linear,
         X,
         X[:3] + X.T[:3, :3] ** 2,

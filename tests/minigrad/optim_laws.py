@@ -1,13 +1,16 @@
-"""Laws of minigrad/optim.py: textbook recurrences, written for one number in plain Python."""
+"""Laws of minigrad/optim.py: textbook recurrences, written for one number in plain Python; and of
+minigrad/optim_loops.py: the bits of the readable updates.
+"""
 
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import hypothesis.strategies as st
 import numpy as np
 
-from minigrad import Parameter, optim
+from minigrad import Parameter, optim, optim_loops
 from minigrad.device import to_host
 from minigrad.optim import Optimizer
 from minigrad.testing import on_device
@@ -373,3 +376,22 @@ def a_rate_scales_all_groups(
             one.step()
     for w, other in zip(together, apart, strict=True):
         np.testing.assert_allclose(to_host(w.data), to_host(other.data), rtol=1e-12, atol=1e-14)
+
+
+def has_the_bits_of_update(make: Any, shape: Any, dtype: Any, order: Any) -> None:
+    """Parameters and state after some steps, whether loops take parameters of this size or none."""
+    runs = []
+    for small in (0, 1 << 60):
+        rng = np.random.default_rng(0)
+        with patch.multiple(optim_loops, SMALL=small, LARGE=0):
+            parameter = Parameter(on_device(np.zeros(shape, dtype)))
+            parameter.data = on_device(order(rng.normal(size=shape).astype(dtype)))
+            optimizer = make([parameter])
+            for _ in range(4):
+                parameter.grad = on_device(rng.normal(size=shape).astype(dtype))
+                optimizer.step()
+        arrays = [a for a in optimizer.state[0].values() if not isinstance(a, int)]
+        runs.append([to_host(a) for a in (parameter.data, *arrays)])
+    for i, (a, b) in enumerate(zip(*runs, strict=True)):
+        assert a.dtype == b.dtype == dtype, f"array {i} has dtype {a.dtype}"
+        assert np.array_equal(a, b), f"array {i} is off by {np.abs(a - b).max()}"

@@ -12,7 +12,7 @@ from ...device import Array, on_gpu
 from ...dtypes import floating
 from ...faster import form_of
 from ...pullback import OpResult
-from ..activation import elu, gelu, hardswish, log_sigmoid, silu, softplus
+from ..activation import elu, exact_gelu, gelu, hardswish, log_sigmoid, silu, softplus
 from . import activation_kernels, activation_loops
 
 
@@ -23,10 +23,13 @@ def in_one_pass(name: str, x: Array, *settings: float) -> OpResult:
     return activation_loops.activation(name, x, *settings) if loops.can_take(x) else NotImplemented
 
 
+@form_of(exact_gelu)
+def exact_gelu_in_one_pass(x: Array) -> OpResult:
+    return in_one_pass("gelu", x)
+
+
 @form_of(gelu)
 def gelu_in_one_pass(x: Array, *, approximate: str = "none") -> OpResult:
-    if approximate == "none":
-        return in_one_pass("gelu", x)
     if approximate != "tanh" or not loops.can_take(x):
         return NotImplemented
     c = 2 * math.sqrt(2 / math.pi)

@@ -1,4 +1,5 @@
-"""Linear layers on a GPU, and their weights' gradient, into a buffer or as one product for micro-batches.
+"""Linear layers on a GPU, with an activation on the host, and their weights' gradient: into a buffer, or as
+one product for micro-batches.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/__init__.py``.
 """
@@ -6,16 +7,21 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``fast/__init_
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+
+from ... import loops
 from ...device import Array, array_module, on_gpu
 from ...dtypes import in_dtype_of
 from ...faster import form_of
 from ...product import product
 from ...pullback import OpResult, Pullback
-from ...tape import once_for_all
-from ..linear import as_rows, linear, weight_pullback
-from . import columns
+from ...tape import once, once_for_all
+from ..activation import exact_gelu
+from ..linear import activated, as_rows, linear, weight_pullback
+from ..selection import positive_part, where_positive
+from . import columns, linear_loops
 from .cuda_kernels import can_take, ceil, launch
 
 Layer = tuple[Array, tuple[Pullback, ...]]  # the value; the pullbacks to rows, weight and bias
@@ -26,33 +32,35 @@ MOST_ROWS, MOST_INPUTS, MOST_OUTPUTS = 256, 512, 32  # of a product for which a 
 class WeightPullback:
     """dw = g.T x for x (N, in), for one gradient or several."""
 
-    __slots__ = ("through", "x")
+    __slots__ = ("before", "x")
 
-    def __init__(self, x: Array, through: Callable[[Array], Array] = as_rows):
-        self.x, self.through = x, through
+    def __init__(self, x: Array, before: Callable[[Array], Array] = as_rows):
+        self.x, self.before = x, before
 
     def __call__(self, g: Array) -> Array:
-        return product(self.through(g).T, self.x)
+        return product(as_rows(self.before(g)).T, self.x)
 
     def into(self, g: Array, buffer: Array) -> bool:
         """Write dw into ``buffer``, unless it is an array of another kind; whether it did."""
         if type(g) is not type(buffer) or not g.dtype == self.x.dtype == buffer.dtype:
             return False
-        product(self.through(g).T, self.x, out=buffer)
+        product(as_rows(self.before(g)).T, self.x, out=buffer)
         return True
 
     @staticmethod
     def sum(pullbacks: Sequence[WeightPullback], gs: Sequence[Array]) -> Array:
         """The sum of the gradients, as one product of stacked arrays."""
         xp = array_module(gs[0])
-        rows = [p.through(g) for p, g in zip(pullbacks, gs, strict=True)]
+        rows = [as_rows(p.before(g)) for p, g in zip(pullbacks, gs, strict=True)]
         return xp.concatenate(rows).T @ xp.concatenate([p.x for p in pullbacks])
 
 
 @form_of(linear)
-def linear_by_kernels(x: Array, weight: Array, bias: Array | None = None, *, relu: bool = False) -> OpResult:
+def linear_by_kernels(
+    x: Array, weight: Array, bias: Array | None = None, *, activation: str = "none"
+) -> OpResult:
     """Matrices in C order; a kernel adds the bias, and one masks the gradient and sums it up."""
-    if not on_gpu(x):
+    if not on_gpu(x) or activation not in ("none", "relu"):
         return NotImplemented
     x = in_dtype_of(weight, x)
     if not can_take(x, weight, *(() if bias is None else (bias,))) or not x.ndim or weight.ndim != 2:
@@ -61,7 +69,8 @@ def linear_by_kernels(x: Array, weight: Array, bias: Array | None = None, *, rel
         return NotImplemented
     rows = as_rows(x)
     few = len(rows) <= MOST_ROWS and len(weight) <= MOST_OUTPUTS and weight.shape[1] <= MOST_INPUTS
-    y, (to_rows, *others) = (by_own_kernels if few else by_products)(rows, weight, bias, relu)
+    layer = by_own_kernels if few else by_products
+    y, (to_rows, *others) = layer(rows, weight, bias, activation == "relu")
     others = others if bias is not None else others[:1]
     if x.ndim == 2:
         return y, (to_rows, *others)
@@ -82,8 +91,8 @@ def by_products(x: Array, weight: Array, bias: Array | None, relu: bool) -> Laye
         return d, columns.gradient_sums(g, after_relu, d=d)[0]
 
     read, pullback = once_for_all(masked)
-    through = (lambda g: read(g, 0)) if relu else as_rows
-    return y, (lambda g: product(through(g), weight), WeightPullback(x, through), pullback(1))
+    before = (lambda g: read(g, 0)) if relu else as_rows
+    return y, (lambda g: product(before(g), weight), WeightPullback(x, before), pullback(1))
 
 
 def by_own_kernels(x: Array, weight: Array, bias: Array | None, relu: bool) -> Layer:
@@ -108,3 +117,24 @@ def by_own_kernels(x: Array, weight: Array, bias: Array | None, relu: bool) -> L
 
     _, pullback = once_for_all(gradients)
     return y, (pullback(0), pullback(1), pullback(2))
+
+
+@form_of(activated)
+def activated_in_place(y: Array, bias: Array | None, activation: str) -> OpResult:
+    """The product's own memory holds its sum with the bias, and its ReLU."""
+    if type(y) is not np.ndarray or bias is None or bias.dtype != y.dtype or activation not in LOOPS_FROM:
+        return NotImplemented
+    if y.size >= LOOPS_FROM[activation] and (y.flags.c_contiguous or y.ndim == 2) and loops.can_take(y, bias):
+        return linear_loops.activated(y, np.ascontiguousarray(bias), activation)
+    y += bias
+    if activation == "gelu":
+        value, (to_y, *_) = exact_gelu(y)
+        before = once(cast("Pullback", to_y))
+    else:
+        value = positive_part(y, out=y)
+        before = once(lambda g: where_positive(g, value))
+    return value, (before, before)
+
+
+LOOPS_FROM = {"relu": 1 << 14, "gelu": 1}
+"""The number of elements from which loops save more than the import of Numba takes; GELU needs it anyway."""

@@ -19,8 +19,9 @@ Y = np.array([1.5, 0.5, -2.0])
 def test_a_linear_layer_takes_the_relu_behind_it():
     rng = np.random.default_rng(0)
     x, g, w, bias = (rng.normal(size=shape) for shape in ((40, 5), (40, 3), (3, 5), (3,)))
-    norm_laws.takes_the_relu_behind_it(ops.linear, g, x, w, bias)
-    norm_laws.takes_the_relu_behind_it(ops.linear, g[0], x[0], w, bias)
+    with_relu = lambda *inputs, relu=False: ops.linear(*inputs, activation="relu" if relu else "none")  # noqa: E731
+    norm_laws.takes_the_relu_behind_it(with_relu, g, x, w, bias)
+    norm_laws.takes_the_relu_behind_it(with_relu, g[0], x[0], w, bias)
 
 
 def element_by_element(f):

@@ -57,7 +57,8 @@ def test_linear(seed, n, n_in, n_out, dtype, bias, relu, special):
     inputs, most = (x, w, b) if bias else (x, w), 2 if n <= FEW else 3
     most += 6 * ([n, n_in, n_out].count(1) > 1)  # CuPy multiplies vectors by two kernels
     function, readable = gpu_laws.function_of_arrays(ops.linear), inspect.unwrap(ops.linear)
-    kernels_are_the_readable_form(function, readable, most, g, *inputs, relu=relu)
+    activation = "relu" if relu else "none"
+    kernels_are_the_readable_form(function, readable, most, g, *inputs, activation=activation)
 
 
 @needs_kernels
@@ -153,9 +154,9 @@ OF_WIDER_GRADIENTS = {  # an op, the shapes of its value and of its inputs
         (8, 16, 6, 6), (8, 4, 12, 12), (16, 4, 3, 3), (16,),
     ),
     "linear": (ops.linear, (40, 33), (40, 20), (33, 20), (33,)),
-    "linear with ReLU": (partial(ops.linear, relu=True), (40, 33), (40, 20), (33, 20), (33,)),
+    "linear with ReLU": (partial(ops.linear, activation="relu"), (40, 33), (40, 20), (33, 20), (33,)),
     "small linear": (ops.linear, (40, 5), (40, 20), (5, 20), (5,)),
-    "small linear with ReLU": (partial(ops.linear, relu=True), (40, 5), (40, 20), (5, 20), (5,)),
+    "small linear with ReLU": (partial(ops.linear, activation="relu"), (40, 5), (40, 20), (5, 20), (5,)),
     "batch-norm": (ops.batch_norm, (40, 20), (40, 20), (20,), (20,)),
     "batch-norm with ReLU": (partial(ops.batch_norm, relu=True), (40, 20), (40, 20), (20,), (20,)),
     "layer norm": (ops.layer_norm, (40, 20), (40, 20), (20,), (20,)),
