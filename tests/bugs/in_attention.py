@@ -129,7 +129,7 @@ BUGS = [
         attention_is_loops, OFF),
     Bug("a tile on the diagonal is taken for one below", "Visibility.tile", "if keys[-1] > queries[0]:",
         "if keys[0] > queries[0]:", attention_is_loops, OFF),
-    Bug("the last key before a query is left out", "Visibility.last_key", "bisect_right(",
+    Bug("the last key before a query is left out", "Visibility.end_of_keys", "bisect_right(",
         "-1 + bisect_right(", attention_is_loops, OFF),
     Bug("documents in a tile are one", "Visibility.tile",
         "(keys != first[:, None]) | (first != last)[:, None] | (keys < 0)", "keys < 0",

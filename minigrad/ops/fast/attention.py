@@ -86,7 +86,7 @@ def attend(
         for rows in cuts(0, q.shape[1], side):
             scaled, first = queries[*part, rows] * scale, True
             whole, whole_lse = results[*part, rows], lse[*part, rows]
-            for columns in cuts(0, visibility.last_key(rows, k.shape[1]), LONG):
+            for columns in cuts(0, visibility.end_of_keys(rows, k.shape[1]), LONG):
                 allowed = visibility.tile(part, rows, columns)
                 if allowed is None:
                     continue
