@@ -98,21 +98,25 @@ class HeadsBlock(ShardedLayer):
             in_sharding = layers[-1].out_sharding
         return ShardedSequential(layers)
 
-    def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
+    def forward(self, x: Any, **masks: Any) -> Tensor:
+        x = x if isinstance(x, Tensor) else Tensor(x)
+        return self.sharded_forward(ShardedTensor(x), **masks).gather().local
+
+    def sharded_forward(self, a: ShardedTensor, **masks: Any) -> ShardedTensor:
         a = self.between_products(a)
-        a = self.add(a, self.norm1, self.attention, self.dropout1)
-        return self.add(a, self.norm2, self.feed_forward, self.dropout2)
+        y = self.attention.sharded_forward(self.norm1.sharded_forward(a), **masks)
+        a = total(a, self.dropout1.sharded_forward(y))
+        y = self.feed_forward.sharded_forward(self.norm2.sharded_forward(a))
+        return total(a, self.dropout2.sharded_forward(y))
 
     def between_products(self, a: ShardedTensor) -> ShardedTensor:
         """``a`` as this block's norms, dropouts and sums take it."""
         return a.gather()
 
-    def add(self, a: ShardedTensor, *layers: ShardedLayer) -> ShardedTensor:
-        """The sum of ``a`` and of the layers' output for it."""
-        y = a
-        for layer in layers:
-            y = layer.sharded_forward(y)
-        return ShardedTensor(a.local + y.local, y.shards)
+
+def total(x: ShardedTensor, y: ShardedTensor) -> ShardedTensor:
+    """The sum of two tensors that are split alike."""
+    return ShardedTensor(x.local + y.local, y.shards)
 
 
 def reason_against(layer: nn.TransformerBlock) -> str | None:

@@ -116,7 +116,13 @@ def splits_heads(
 
 
 def stacks(
-    form: str, net: Net, *, recompute: bool = False, vocabulary: bool = True, segments: Any = None
+    form: str,
+    net: Net,
+    *,
+    recompute: bool = False,
+    vocabulary: bool = True,
+    segments: Any = None,
+    schedule: str = "1f1b",
 ) -> None:
     """Data 2 x pipe 2 x model 2; ``segments`` of the model itself are recomputed."""
 
@@ -124,7 +130,7 @@ def stacks(
         grid = Grid(comm, data=2, pipe=2, model=2)
         return Stack(
             DataParallel(grid.data),
-            Pipeline(grid.pipe, micro_batches=2, recompute=recompute),
+            Pipeline(grid.pipe, schedule, micro_batches=4, recompute=recompute),
             ModelParallel(grid.model, net.plan(vocabulary=vocabulary), **FORMS[form]),
         )
 
