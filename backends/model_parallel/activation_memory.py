@@ -27,11 +27,16 @@ class Part(NamedTuple):
 
 
 def activation_memory(
-    block: Block, part: Part | None = None, *, gather_again: bool = False, recompute: str = ""
+    block: Block,
+    part: Part | None = None,
+    *,
+    dropout: bool = True,
+    gather_again: bool = False,
+    recompute: str = "",
 ) -> float:
     """Numbers, over B S h, that ``Tape.nbytes`` counts for a block, its input among them.
 
-    ``recompute`` is "" or "attention" (the core of the attention, ``minigrad.recompute.RecomputedModule``),
+    Without ``dropout``, where p is 0, there are no masks. ``recompute`` is "" or "attention" (the core of the attention, ``minigrad.recompute.RecomputedModule``),
     which leaves out the probabilities, or "block", which keeps the input.
 
     By heads alone ``part.tokens`` are all. Of each token a block holds the inputs of both norms, their means
@@ -46,7 +51,7 @@ def activation_memory(
     if recompute == "block":
         return tokens / s
     probabilities = 0.0 if recompute == "attention" else heads * s / h
-    of_token = (4 + 4 / h) * tokens / s
+    of_token = (2 + 2 * dropout + 4 / h) * tokens / s
     gathered = 2 * (tokens / s if gather_again else 1)
     return of_token + gathered + 4 * heads / a + probabilities + 2 * hidden / h
 

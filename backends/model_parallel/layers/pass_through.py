@@ -93,7 +93,7 @@ class ShardedDropout(Elementwise):
     layer: nn.Dropout
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
-        if not self.layer.training:
+        if not self.layer.training or self.layer.p == 0:
             return a
         mask = ShardedMask(self.layer.next_mask(), a.shards)
         return ShardedTensor(ops.dropout(a.local, p=self.layer.p, rng=mask), a.shards)

@@ -208,8 +208,8 @@ def holds(form: str, net: Net, ranks: int, samples: int, recompute: str = "") ->
         part = Part(*(sizes_of[rank] for sizes_of in parts))
         if form == "heads":
             part = part._replace(tokens=net.tokens)
-        again = form == "gathered again"
-        formula = unit * activation_memory(sizes, part, gather_again=again, recompute=recompute)
+        settings = {"dropout": net.p > 0, "gather_again": form == "gathered again", "recompute": recompute}
+        formula = unit * activation_memory(sizes, part, **settings)
         assert abs(nbytes - formula) < 1e-6 * unit, (rank, nbytes / unit, formula / unit)
 
 
