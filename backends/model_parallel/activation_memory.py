@@ -36,8 +36,9 @@ def activation_memory(
 ) -> float:
     """Numbers, over B S h, that ``Tape.nbytes`` counts for a block, its input among them.
 
-    Without ``dropout``, where p is 0, there are no masks. ``recompute`` is "" or "attention" (the core of the attention, ``minigrad.recompute.RecomputedModule``),
-    which leaves out the probabilities, or "block", which keeps the input.
+    Without ``dropout``, where p is 0, there are no masks. ``recompute`` is "" or "attention" (its core, by
+    ``minigrad.recompute.RecomputedModule``), which leaves out the probabilities, or "block", which keeps the
+    input.
 
     By heads alone ``part.tokens`` are all. Of each token a block holds the inputs of both norms, their means
     and scales, and two masks of dropout, in the dtype of x; of all tokens the inputs of qkv and of the
