@@ -1,7 +1,7 @@
 """How many numbers a block of a transformer holds for backward, by what is split over ranks.
 
 Lecture section: data lifetimes. Lesson: 17_sequences. Counts are in units of B S h numbers, for B samples of
-S tokens of width h, with attention as on the slide, which holds its probabilities, and in training mode.
+S tokens of width h, in training mode.
 """
 
 from __future__ import annotations
@@ -30,31 +30,27 @@ def activation_memory(
     block: Block,
     part: Part | None = None,
     *,
+    attention: str = "slide",
     dropout: bool = True,
     gather_again: bool = False,
-    recompute: str = "",
 ) -> float:
     """Numbers, over B S h, that ``Tape.nbytes`` counts for a block, its input among them.
 
-    Without ``dropout``, where p is 0, there are no masks. ``recompute`` is "" or "attention" (its core, by
-    ``minigrad.recompute.RecomputedModule``), which leaves out the probabilities, or "block", which keeps the
-    input.
-
     By heads alone ``part.tokens`` are all. Of each token a block holds the inputs of both norms, their means
-    and scales, and two masks of dropout, in the dtype of x; of all tokens the inputs of qkv and of the
-    feed-forward, unless they are gathered again; of each head of the rank q, k, v, its output and the
-    probabilities; of each neuron of the rank the GELU's input and output.
+    and scales, and with ``dropout`` two masks, in the dtype of x; of all tokens the inputs of qkv and of the
+    feed-forward, unless they are gathered again; of each head of the rank q, k, v and its output, and what
+    ``attention`` needs for each query: its S probabilities as on the "slide", one number in "tiles" (Dao et
+    al. 2022), nothing if its core is "recomputed" (``minigrad.recompute.RecomputedModule``); of each neuron
+    of the rank the GELU's input and output.
 
     Serial it is 10 + 2 f/h + a S/h + 4/h: 18 + a S/h + 4/h for f = 4 h.
     """
     s, h, a, f = block
     heads, hidden, tokens = part or Part(a, f, s)
-    if recompute == "block":
-        return tokens / s
-    probabilities = 0.0 if recompute == "attention" else heads * s / h
+    of_query = {"slide": s, "tiles": 1, "recomputed": 0}[attention]
     of_token = (2 + 2 * dropout + 4 / h) * tokens / s
     gathered = 2 * (tokens / s if gather_again else 1)
-    return of_token + gathered + 4 * heads / a + probabilities + 2 * hidden / h
+    return of_token + gathered + 4 * heads / a + heads * of_query / h + 2 * hidden / h
 
 
 def bytes_after_korthikanti(

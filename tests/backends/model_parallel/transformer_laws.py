@@ -143,7 +143,7 @@ def placed_block(
 ) -> tuple[Any, ModelParallel]:
     """A block alone, in float64 and training mode, and its strategy."""
     block = net.block(np.random.default_rng(0))
-    if recompute == "attention":
+    if recompute == "core":
         block.attention.core = RecomputedModule(block.attention.core)
     model = nn.Sequential(block)
     model = (recomputed(model, 1) if recompute == "block" else model).to(dtype=np.float64)
@@ -208,8 +208,9 @@ def holds(form: str, net: Net, ranks: int, samples: int, recompute: str = "") ->
         part = Part(*(sizes_of[rank] for sizes_of in parts))
         if form == "heads":
             part = part._replace(tokens=net.tokens)
-        settings = {"dropout": net.p > 0, "gather_again": form == "gathered again", "recompute": recompute}
-        formula = unit * activation_memory(sizes, part, **settings)
+        again, attention = form == "gathered again", "recomputed" if recompute == "core" else "slide"
+        formula = activation_memory(sizes, part, attention=attention, dropout=net.p > 0, gather_again=again)
+        formula = unit * (part.tokens / net.tokens if recompute == "block" else formula)
         assert abs(nbytes - formula) < 1e-6 * unit, (rank, nbytes / unit, formula / unit)
 
 

@@ -159,7 +159,7 @@ def test_messages_and_bytes_are_the_closed_forms(form, net, ranks, samples):
     net=NETS,
     ranks=st.integers(1, 4),
     samples=st.integers(1, 3),
-    recompute=st.sampled_from(["", "attention", "block"]),
+    recompute=st.sampled_from(["", "core", "block"]),
 )
 def test_memory_is_the_table(form, net, ranks, samples, recompute):
     holds(form, net, ranks, samples, recompute)
