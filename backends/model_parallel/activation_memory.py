@@ -1,7 +1,7 @@
 """How many numbers a block of a transformer holds for backward, by what is split over ranks.
 
 Lecture section: data lifetimes. Lesson: 17_sequences. Counts are in units of B S h numbers, for B samples of
-S tokens of width h.
+S tokens of width h, in training mode.
 """
 
 from __future__ import annotations
@@ -30,32 +30,28 @@ def activation_memory(
     block: Block,
     part: Part | None = None,
     *,
-    tiles: bool = True,
+    attention: str = "tiles",
     statistics: int = 4,
     dropout: bool = False,
     gather_again: bool = False,
-    recompute: str = "",
 ) -> float:
     """Numbers, over B S h, that ``Tape.nbytes`` counts for a block, its input among them.
 
-    By heads alone ``part.tokens`` are all. Of each token a block holds the inputs of both norms and
-    ``statistics`` of these, and with ``dropout`` two masks in the dtype of x; of all tokens the inputs of qkv
-    and of the feed-forward, unless they are gathered again; of each head of the rank q, k, v and the output,
-    and for each query one number, or without ``tiles`` its probabilities; of each neuron of the rank the
-    GELU's input and output. ``statistics`` are 4 by loops, and 2 on the readable shelf. ``recompute`` is "",
-    or "attention" (the core of the attention, ``minigrad.recompute.RecomputedModule``), which leaves out what
-    is held for queries, or "block", which keeps the input.
+    By heads alone ``part.tokens`` are all. Of each token a block holds the inputs of both norms, and
+    ``statistics``, 4 by loops and 2 on the readable shelf; with ``dropout`` two masks, in the dtype of x; of
+    all tokens the inputs of qkv and of the feed-forward, unless they are gathered again; of each head of the
+    rank q, k, v and its output, and what ``attention`` needs for each query: one number in "tiles" (Dao et
+    al. 2022), its S probabilities as on the "slide", nothing if its core is "recomputed"
+    (``minigrad.recompute.RecomputedModule``); of each neuron of the rank the GELU's input and output.
 
-    Serial it is 16 + a/h + 4/h for f = 4 h, and 16 + a S/h + 2/h on the readable shelf.
+    Serial it is 16 + a/h + 4/h for f = 4 h, and 16 + a S/h + 2/h as on the slide.
     """
     s, h, a, f = block
     heads, hidden, tokens = part or Part(a, f, s)
-    if recompute == "block":
-        return tokens / s
-    of_queries = 0.0 if recompute == "attention" else heads * (1 if tiles else s) / h
-    of_tokens = (2 + 2 * dropout + statistics / h) * tokens / s
+    of_query = {"slide": s, "tiles": 1, "recomputed": 0}[attention]
+    of_token = (2 + 2 * dropout + statistics / h) * tokens / s
     gathered = 2 * (tokens / s if gather_again else 1)
-    return of_tokens + gathered + 4 * heads / a + of_queries + 2 * hidden / h
+    return of_token + gathered + 4 * heads / a + heads * of_query / h + 2 * hidden / h
 
 
 def bytes_after_korthikanti(

@@ -116,7 +116,7 @@ BUGS = [
     Bug("the neurons of heads are split evenly", "HeadsAttention.__init__",
         "neurons=self.heads.repeat(3 * self.size)", "neurons=None", heads_train_like_serial,
         f"{SERIAL}|reshape"),
-    Bug("a block forgets what it came from", "HeadsBlock.add", "a.local + y.local", "y.local",
+    Bug("a block forgets what it came from", "heads.total", "x.local + y.local", "y.local",
         heads_train_like_serial, SERIAL),
     Bug("labels of other ranks' classes count", "sharded_cross_entropy",
         "own[mine] = p[place]\n    own = allreduce(comm, own)", "own[mine] = p[place]",

@@ -95,18 +95,18 @@ class HeadsBlock(ShardedLayer):
     def sharded_forward(self, a: ShardedTensor, **masks: Any) -> ShardedTensor:
         a = self.between_products(a)
         y = self.attention.sharded_forward(self.norm1.sharded_forward(a), **masks)
-        a = added(a, self.dropout1.sharded_forward(y))
+        a = total(a, self.dropout1.sharded_forward(y))
         y = self.feed_forward.sharded_forward(self.norm2.sharded_forward(a))
-        return added(a, self.dropout2.sharded_forward(y))
+        return total(a, self.dropout2.sharded_forward(y))
 
     def between_products(self, a: ShardedTensor) -> ShardedTensor:
         """``a`` as this block's norms, dropouts and sums take it."""
         return a.gather()
 
 
-def added(a: ShardedTensor, y: ShardedTensor) -> ShardedTensor:
+def total(x: ShardedTensor, y: ShardedTensor) -> ShardedTensor:
     """The sum of two tensors that are split alike."""
-    return ShardedTensor(a.local + y.local, y.shards)
+    return ShardedTensor(x.local + y.local, y.shards)
 
 
 def reason_against(layer: nn.TransformerBlock) -> str | None:

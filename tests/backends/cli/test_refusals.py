@@ -395,3 +395,13 @@ def test_a_trace_with_anything_in_the_wrong_place_is_shown_or_refused(minigrad, 
     (tmp_path / "run.json").write_text(json.dumps(content), encoding="utf-8")
     status, _, err = minigrad("trace", "run.json")
     assert status in (0, 1) and err.count("\n") == status
+
+
+def test_tokens_are_split_over_ranks_of_a_model(minigrad):
+    message = "--split-tokens is for --model of 2 or more; leave it out, or add --model 2"
+    one_line(minigrad("prove", "--split-tokens"), message)
+    one_line(minigrad("train", "--split-tokens", "--data", "2", "--transport", "threads"), message)
+    status, out, _ = minigrad(
+        "prove", "--net", "mlp", "--model", "2", "--split-tokens", "--transport", "threads"
+    )
+    assert status == 0 and "PROVED" in out

@@ -116,7 +116,13 @@ def splits_heads(
 
 
 def stacks(
-    form: str, net: Net, *, recompute: bool = False, vocabulary: bool = True, segments: Any = None
+    form: str,
+    net: Net,
+    *,
+    recompute: bool = False,
+    vocabulary: bool = True,
+    segments: Any = None,
+    schedule: str = "1f1b",
 ) -> None:
     """Data 2 x pipe 2 x model 2; ``segments`` of the model itself are recomputed."""
 
@@ -124,7 +130,7 @@ def stacks(
         grid = Grid(comm, data=2, pipe=2, model=2)
         return Stack(
             DataParallel(grid.data),
-            Pipeline(grid.pipe, micro_batches=2, recompute=recompute),
+            Pipeline(grid.pipe, schedule, micro_batches=4, recompute=recompute),
             ModelParallel(grid.model, net.plan(vocabulary=vocabulary), **FORMS[form]),
         )
 
@@ -137,7 +143,7 @@ def placed_block(
 ) -> tuple[Any, ModelParallel]:
     """A block alone, in float64 and training mode, and its strategy."""
     block = net.block(np.random.default_rng(0))
-    if recompute == "attention":
+    if recompute == "core":
         block.attention.core = RecomputedModule(block.attention.core)
     model = nn.Sequential(block)
     model = (recomputed(model, 1) if recompute == "block" else model).to(dtype=np.float64)
@@ -204,9 +210,10 @@ def holds(
         part = Part(*(sizes_of[rank] for sizes_of in parts))
         if form == "heads":
             part = part._replace(tokens=net.tokens)
-        again = form == "gathered again"
-        settings = {"tiles": tiles, "statistics": statistics, "dropout": net.p > 0}
-        formula = unit * activation_memory(sizes, part, gather_again=again, recompute=recompute, **settings)
+        attention = "recomputed" if recompute == "core" else "tiles" if tiles else "slide"
+        settings = {"attention": attention, "statistics": statistics, "dropout": net.p > 0}
+        formula = activation_memory(sizes, part, gather_again=form == "gathered again", **settings)
+        formula = unit * (part.tokens / net.tokens if recompute == "block" else formula)
         assert abs(nbytes - formula) < 1e-6 * unit, (rank, nbytes / unit, formula / unit)
 
 

@@ -62,6 +62,50 @@ def test_stacks_of_three_axes_train_like_serial(form, recompute):
     stacks(form, Net(blocks=3), recompute=recompute)
 
 
+@pytest.mark.parametrize("schedule", ["zb-h1", "interleaved", "chimera"])
+def test_other_schedules_of_stages_train_like_serial(schedule):
+    """Also one that computes gradients of weights later, for which tokens are gathered then."""
+    for form in FORMS:
+        stacks(form, Net(blocks=3, tokens=5), schedule=schedule)
+
+
+class Mixed(Net):
+    """Other layers between, before and inside of nested blocks."""
+
+    def build(self, rng):
+        embedding = nn.TokenEmbedding(self.symbols, self.width, self.tokens, rng=rng)
+        embedding.weight.data *= 10
+        return nn.Sequential(
+            embedding,
+            nn.LayerNorm(self.width),
+            nn.Dropout(0.2, rng=rng),
+            nn.Sequential(self.block(rng), nn.RMSNorm(self.width)),
+            nn.GELU(),
+            self.block(rng),
+            nn.Linear(self.width, 5, rng=rng),
+            nn.Linear(5, self.width, rng=rng),
+            nn.LayerNorm(self.width),
+            nn.Unembedding(embedding),
+        )
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"0": "vocabulary", "3.0": "heads", "5": "heads", "6": "column", "7": "row", "9": "vocabulary"},
+        {"3.0": "heads", "5": "heads", "6": "row", "7": "gathered"},
+        {"5": "heads"},
+        None,
+    ],
+    ids=str,
+)
+def test_other_layers_around_blocks_train_like_serial(form, plan):
+    net = Mixed(heads=3, tokens=5)
+    for sample in (None, (5,)):
+        trains(net, 2, lambda c, s=sample: ModelParallel(c, plan, sample=s, **FORMS[form]))
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_recomputed_blocks_train_like_serial(form):
     net = Net(heads=3, tokens=5)
@@ -87,15 +131,21 @@ def test_a_block_in_any_module_is_split_and_sees_masks():
     class Documents(nn.Module):
         def __init__(self, net, rng):
             self.attention = nn.Attention(net.width, net.heads, rng=rng)
+            self.blocks = [net.block(rng) for _ in range(net.blocks)]
             self.last = nn.Linear(net.width, net.symbols, rng=rng)
             self.table = nn.TokenEmbedding(net.symbols, net.width, net.tokens, rng=rng)
 
         def forward(self, x):
             documents = np.arange(x.shape[1])[None] // 2 + 0 * x.data
-            return self.last(self.attention(self.table(x), documents=documents))
+            x = self.attention(self.table(x), documents=documents)
+            for block in self.blocks:
+                x = block(x, documents=documents)
+            return self.last(x)
 
-    net = Net(heads=3)
-    trains(net, 2, lambda c: ModelParallel(c, {"attention": "heads"}), build=lambda rng: Documents(net, rng))
+    net, plan = Net(heads=3), {"attention": "heads", "blocks.0": "heads", "blocks.1": "heads"}
+    for form in FORMS.values():
+        strategy = lambda comm, form=form: ModelParallel(comm, plan, **form)  # noqa: E731
+        trains(net, 2, strategy, build=lambda rng: Documents(net, rng))
 
 
 @FEW
@@ -110,7 +160,7 @@ def test_messages_and_bytes_are_the_closed_forms(form, net, ranks, samples):
     net=NETS,
     ranks=st.integers(1, 4),
     samples=st.integers(1, 3),
-    recompute=st.sampled_from(["", "attention", "block"]),
+    recompute=st.sampled_from(["", "core", "block"]),
 )
 def test_memory_is_the_table(form, net, ranks, samples, recompute):
     arguments = form, net, ranks, samples, recompute
