@@ -16,6 +16,7 @@ try:
     import torch.nn.functional as F  # pyright: ignore[reportMissingImports]
 except ImportError:  # minigrad's own steps need none
     torch: Any = None
+    F: Any = None
 
 Step = Callable[[], float]
 LR, DECAY = 2e-3, 0.01

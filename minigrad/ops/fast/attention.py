@@ -21,7 +21,7 @@ from ...faster import form_of
 from ...pullback import OpResult
 from ...tape import once_for_all
 from ..attention import attention, self_attention, thirds, transposed
-from .attention_loops import write_scores_gradient, write_softmax
+from .attention_loops import write_scores_gradient, write_weights
 from .visibility import Visibility
 
 SHORT, LONG = 64, 512  # sides of a tile: queries and keys in forward, keys and queries in backward
@@ -86,7 +86,7 @@ def attend(
         for rows in cuts(0, q.shape[1], side):
             scaled, first = queries[*part, rows] * scale, True
             whole, whole_lse = results[*part, rows], lse[*part, rows]
-            for columns in cuts(0, visibility.last_key(rows, k.shape[1]), LONG):
+            for columns in cuts(0, visibility.end_of_keys(rows, k.shape[1]), LONG):
                 allowed = visibility.tile(part, rows, columns)
                 if allowed is None:
                     continue
@@ -107,7 +107,7 @@ def tile(
     s = scores(q, k, allowed)
     if loops.available():
         lse = np.empty(s.shape[:-1], s.dtype)
-        write_softmax(rows_of(s), rows_of(s).view(f"i{s.itemsize}"), lse.reshape(-1))
+        write_weights(rows_of(s), rows_of(s).view(f"i{s.itemsize}"), lse.reshape(-1))
         return s @ v, lse
     shift = finite(s.max(axis=-1))
     np.exp(s - shift[..., None], out=s)

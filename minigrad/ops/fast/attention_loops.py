@@ -13,7 +13,7 @@ from .exponential import exp
 
 
 @loops.compiled
-def write_softmax(s: Array, bits: Array, lse: Array) -> None:
+def write_weights(s: Array, bits: Array, lse: Array) -> None:
     """The softmax of each row of s in its place, and the logarithm of its divisor, or 0 and -inf.
 
     ``bits`` are those of s, see ``softmax.write_softmax``.

@@ -45,14 +45,14 @@ class Visibility(NamedTuple):
             mask = checked_mask(np.asarray(mask), (samples, heads, rows, columns))
         return Visibility((range(rows), range(columns)) if causal else None, documents, mask)
 
-    def last_key(self, rows: slice, keys: int) -> int:
-        """Where keys end, of ``keys``, that one of these queries may see."""
+    def end_of_keys(self, rows: slice, keys: int) -> int:
+        """The place after the last of ``keys`` that one of these queries may see."""
         if self.positions is None:
             return keys
         return bisect_right(self.positions[1], self.positions[0][rows.stop - 1])
 
     def first_query(self, columns: slice) -> int:
-        """Where queries begin that may see one of these keys."""
+        """The place of the first query that may see one of these keys."""
         if self.positions is None:
             return 0
         return bisect_left(self.positions[0], self.positions[1][columns.start])

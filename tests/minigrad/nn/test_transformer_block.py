@@ -28,28 +28,28 @@ def tokens(*shape):
 
 
 @st.composite
-def packed(draw):
+def rows_of_documents(draw):
     samples, length, heads, size = draw(SIZES)
     documents = draw(hnp.arrays(np.int64, (samples, length), elements=st.integers(-1, 2)))
     return heads, size, tokens(samples, length, heads * size), documents
 
 
 @few
-@given(packed(), st.booleans())
+@given(rows_of_documents(), st.booleans())
 def test_a_block_is_its_definition(drawn, whole):
     heads, size, x, documents = drawn
     is_a_block(block_of(heads, size), heads, x, None if whole else documents)
 
 
 @few
-@given(packed())
+@given(rows_of_documents())
 def test_the_gradients_of_a_block_are_differences(drawn):
     heads, size, x, documents = drawn
     gradients_are_differences(block_of(heads, size), x, documents=on_device(documents))
 
 
 @few
-@given(packed())
+@given(rows_of_documents())
 def test_documents_of_one_row_do_not_see_each_other(drawn):
     heads, size, x, documents = drawn
     documents_are_alone(block_of(heads, size), x, np.sort(documents))

@@ -62,13 +62,13 @@ def gradients_are_differences(model: Module, x: np.ndarray, **masks: Any) -> Non
 
 def documents_are_alone(block: Module, x: np.ndarray, documents: np.ndarray) -> None:
     """Tokens of a document in a packed row are as in a row of their own, whatever padding says."""
-    packed = to_host(block(on_device(x), documents=on_device(documents)).data)
+    together = to_host(block(on_device(x), documents=on_device(documents)).data)
     padding = documents < 0
     other = np.where(padding[..., None], 7.0, x)
     again = to_host(block(on_device(other), documents=on_device(documents)).data)
-    np.testing.assert_array_equal(again[~padding], packed[~padding])
+    np.testing.assert_array_equal(again[~padding], together[~padding])
     for i, row in enumerate(documents):
         for document in set(row[row >= 0].tolist()):
             places = row == document
             alone = to_host(block(on_device(x[i : i + 1, places])).data)[0]
-            np.testing.assert_allclose(packed[i, places], alone, rtol=1e-11, atol=1e-11)
+            np.testing.assert_allclose(together[i, places], alone, rtol=1e-11, atol=1e-11)

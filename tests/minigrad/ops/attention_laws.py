@@ -91,20 +91,20 @@ def attention_by_loops(
     root, largest = math.sqrt(max(q.shape[-1], 1)), 0.0
     whole = None if mask is None else np.broadcast_to(mask, (len(q), q.shape[2], q.shape[1], k.shape[1]))
     for b, h, i in np.ndindex(len(q), q.shape[2], q.shape[1]):
-        seen = []
+        visible = []
         for j in range(k.shape[1]):
             hidden = causal and j > i
             hidden |= documents is not None and (documents[b, j] < 0 or documents[b, i] != documents[b, j])
             hidden |= whole is not None and not whole[b, h, i, j]
             if not hidden:
-                seen.append(j)
-        scores = [float(q[b, i, h] @ k[b, j, h]) / root for j in seen]
+                visible.append(j)
+        scores = [float(q[b, i, h] @ k[b, j, h]) / root for j in visible]
         largest = max([largest, *map(abs, scores)])
         weights = [math.exp(s - max(scores)) for s in scores]
         weights = [w / math.fsum(weights) for w in weights]
-        slopes = [float(g[b, i, h] @ v[b, j, h]) for j in seen]
+        slopes = [float(g[b, i, h] @ v[b, j, h]) for j in visible]
         mean = math.fsum([w * s for w, s in zip(weights, slopes, strict=True)])
-        for j, w, slope in zip(seen, weights, slopes, strict=True):
+        for j, w, slope in zip(visible, weights, slopes, strict=True):
             o[b, i, h] += w * v[b, j, h]
             dv[b, j, h] += w * g[b, i, h]
             dq[b, i, h] += w * (slope - mean) / root * k[b, j, h]
@@ -128,13 +128,13 @@ def merges(tile: Callable[..., Any], merge: Callable[..., Any], parts: Sequence[
     for other in results[1:]:
         o, lse = merge(o, lse, *other)
     for i in range(3):
-        seen = [j for j in range(size) if allowed[i, j]]
-        weights = [math.exp(float(q[i] @ k[j])) for j in seen]
-        expected = sum((w * v[j] for w, j in zip(weights, seen, strict=True)), np.zeros(3))
+        visible = [j for j in range(size) if allowed[i, j]]
+        weights = [math.exp(float(q[i] @ k[j])) for j in visible]
+        expected = sum((w * v[j] for w, j in zip(weights, visible, strict=True)), np.zeros(3))
         expected /= math.fsum(weights) or 1
         assert np.isfinite(o[i]).all(), f"query {i} has {o[i]}"
         assert np.abs(o[i] - expected).max() <= 1e-12, f"query {i} has {o[i]}, not {expected}"
-        total = math.log(math.fsum(weights)) if seen else -math.inf
+        total = math.log(math.fsum(weights)) if visible else -math.inf
         assert lse[i] == total or abs(lse[i] - total) <= 1e-12, f"lse {i} is {lse[i]}, not {total}"
 
 
@@ -144,8 +144,8 @@ def holds(op: Op, expected: int, *inputs: np.ndarray, **masks: Any) -> None:
     with Tape() as tape:
         op(*leaves, **masks)
     arrays = sum(array.nbytes for array in masks.values() if isinstance(array, np.ndarray))
-    held = (tape.nbytes - arrays) / inputs[0].itemsize
-    assert held == expected, f"{inputs[0].shape} tokens hold {held} numbers, not {expected}"
+    count = (tape.nbytes - arrays) / inputs[0].itemsize
+    assert count == expected, f"{inputs[0].shape} tokens hold {count} numbers, not {expected}"
 
 
 def a_block_holds(
@@ -161,8 +161,8 @@ def a_block_holds(
     with Tape() as tape:
         block(leaf * 1.0)
     numbers = 16 * x.size + rows * heads * samples * tokens + statistics * samples * tokens
-    held = tape.nbytes / x.itemsize
-    assert held == numbers, f"a block holds {held / x.size} (B S h) numbers, not {numbers / x.size}"
+    count = tape.nbytes / x.itemsize
+    assert count == numbers, f"a block holds {count / x.size} (B S h) numbers, not {numbers / x.size}"
 
 
 def orders(parts: Sequence[Sequence[int]]) -> Iterator[tuple[Sequence[int], ...]]:

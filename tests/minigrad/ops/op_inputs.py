@@ -147,7 +147,7 @@ def looked_up(drawn: Drawn) -> SearchStrategy[Drawn]:
 
 
 @st.composite
-def attended(draw, packed: bool = False) -> Drawn:
+def attention_inputs(draw, packed: bool = False) -> Drawn:
     """Queries, keys and values, or one array of them, and settings that say who sees whom."""
     (samples, rows, heads, size), more = draw(st.tuples(*[st.integers(0, 3)] * 4)), draw(st.integers(0, 3))
     alone = packed or draw(st.booleans())  # a sequence that attends to itself

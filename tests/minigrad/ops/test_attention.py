@@ -31,7 +31,7 @@ SIDES = st.tuples(st.integers(1, 5), st.integers(1, 5), st.sampled_from([1, 20, 
 
 
 @st.composite
-def attended(draw):
+def attention_inputs(draw):
     """Gradient, queries, keys and values, and masks; lengths of 0 and 1 and rows of padding are likely."""
     samples, heads, size = (draw(st.integers(1, 2)) for _ in range(3))
     rows = draw(st.sampled_from([1, 2, 5, 7]))
@@ -53,7 +53,7 @@ def attended(draw):
     return alone, (g, q * spread, k * spread, v), masks
 
 
-@given(attended(), SIDES)
+@given(attention_inputs(), SIDES)
 @settings(max_examples=3 * settings().max_examples)
 def test_attention_is_three_loops(drawn, sides):
     alone, arrays, masks = drawn
