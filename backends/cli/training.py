@@ -330,7 +330,7 @@ class Training(NetSettings):
                 f"the learning rate of {self.net} is one for {net.optimizer}, and {self.optimizer} needs "
                 "another; pass --lr"
             )
-        rate: float = net.lr if own is Parameter.empty or self.optimizer == net.optimizer else own
+        rate: Any = net.lr if own is Parameter.empty or self.optimizer == net.optimizer else own
         return self.lr or rate, {"momentum": net.momentum} if "momentum" in takes else {}
 
 

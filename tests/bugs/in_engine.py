@@ -539,7 +539,7 @@ BUGS = [
         "for j in range(columns - 1):\n            total += e[j]", softmax_is_exact_on_any_level, " for "),
     Bug("rows are shifted by nothing, on a slide", "softmax.softmax", "exp(x - largest(x, axes))",
         "exp(x + 0)", softmax_is_exact_on_any_level, "nan|inf| for "),
-    Bug("the last block of weights is drawn to its full size", "sample", "block[:] = draw(block.size)",
+    Bug("the last block of weights is drawn to its full size", "initial_weights.sample", "block[:] = draw(block.size)",
         "block[:] = draw(BLOCK)[: block.size]", weights_are_one_stream, "next number"),
     Bug("loops take arrays of two types", "loops.can_take", "and a.dtype == dtype", "",
         loops_take_arrays_of_one_type, "of several types"),
