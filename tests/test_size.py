@@ -12,7 +12,7 @@ from tests.reading import CHAINS, ROOT, SUBJECTS, chain, lines, reading
 
 PACKAGES = {
     "minigrad": 16_265,  # attention in tiles, layers of a transformer, text and its metric
-    "backends": 22_720,  # nets of a size, data by net, models that know their text, generate
+    "backends": 22_730,  # nets of a size, data by net, models that know their text, generate
     "lessons/minigrad_course": 10_725,  # how the frozen text was made
     "benchmarks": 4_905,  # a transformer's step, W7
     "tests": 74_440,  # laws and bugs of attention, of a transformer's block and of text
