@@ -24,6 +24,7 @@ from threadpoolctl import threadpool_info
 
 from minigrad import loops, mnist
 from minigrad.device import cuda_problem
+from minigrad.text import course
 
 from ..comm import run_ranks
 from ..comm.collectives.link import measure_ring
@@ -243,6 +244,10 @@ def data() -> Iterator[Finding]:
         yield Finding("mnist5k", state)
     except (ValueError, OSError) as error:
         yield Finding("mnist5k", str(error), "install the package again", needed=True)
+    try:
+        yield Finding("text", f"{len(course()):,} symbols of this course, in the package")
+    except (ValueError, OSError) as error:
+        yield Finding("text", str(error), "install the package again", needed=True)
     try:
         folder = mnist.where_found()
         remedy = "downloaded at the first use, or set MINIGRAD_DATA to the folder of its four files"
