@@ -21,7 +21,7 @@ from minigrad.device import Array, array_module
 from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential
 from minigrad.recompute import Replay
-from minigrad.sample import Sample
+from minigrad.sample import inputs_of
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 from minigrad.work import Loss
@@ -96,12 +96,12 @@ def bounds_by_bytes(model: Sequential, stages: int, starts: Sequence[int] | None
 
 
 def bounds_by_time(
-    comm: Communicator, model: Sequential, stages: int, sample: Sample, n: int
+    comm: Communicator, model: Sequential, stages: int, sample: Sequence[int], n: int
 ) -> tuple[int, ...]:
     """Bounds, of ``stage_starts``, for the fastest slowest stage, as rank 0 measures with ``n`` samples."""
     costs = np.zeros(len(model.layers))
     if comm.rank == 0:
-        x = sample.inputs(n, [model]).data
+        x = inputs_of([model], sample, n).data
         costs[:] = costs_by_time(model, Batch(x, array_module(x).zeros(n, dtype=int)))
     return bounds_of_blocks(broadcast(comm, costs).tolist(), stages, stage_starts(model, stages))
 

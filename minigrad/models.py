@@ -29,19 +29,18 @@ from .nn import (
     TransformerBlock,
     Unembedding,
 )  # fmt: skip
-from .sample import Sample
 from .tensor import Tensor
 from .text import PADDING, text
 from .work import Loss
 
 Rng = np.random.Generator
-DIGIT = Sample((1, 28, 28))  # channels, rows, columns
+DIGIT = (1, 28, 28)  # channels, rows, columns
 
 
 class Net(NamedTuple):
     """A network by name: how to build it, what it is trained on, and settings that suit it.
 
-    ``sample`` is what an input is like, and ``datasets`` are the names of those that have such inputs.
+    ``sample`` is the shape of an input, and ``datasets`` are the names of those that have such inputs.
     ``lr`` and ``momentum`` are those for ``optimizer``, and ``defaults`` other options of ``minigrad train``
     by name. ``sizes`` are keywords of ``build`` that a user may choose.
     """
@@ -51,7 +50,7 @@ class Net(NamedTuple):
     lr: float
     momentum: float
     targets: Callable[[np.ndarray], np.ndarray] = np.asarray
-    sample: Sample = DIGIT
+    sample: tuple[int, ...] = DIGIT
     metric: Metric = ACCURACY
     datasets: tuple[str, ...] = ("mnist5k", "mnist")
     optimizer: str = "sgd"
@@ -61,7 +60,7 @@ class Net(NamedTuple):
     def prepare(self, data: Batch, dtype: Any) -> Batch:
         """``data`` with samples in ``dtype``, if they are no integers, and targets as the loss takes them."""
         targets = self.targets(data.y)
-        x = data.x.astype(dtype, copy=False) if self.sample.integers is None else data.x
+        x = data.x.astype(dtype, copy=False) if data.x.dtype.kind == "f" else data.x
         return Batch(x, targets.astype(dtype) if targets.dtype.kind == "f" else targets)
 
     def data(self) -> Dataset:
@@ -71,8 +70,7 @@ class Net(NamedTuple):
     def resized(self, **sizes: int) -> Net:
         """The net with other ``sizes``, of which ``length`` is that of a sample."""
         sizes = {**self.sizes, **sizes}
-        sample = Sample((sizes["length"],), "int64")
-        return self._replace(build=partial(self.build, **sizes), sample=sample, sizes=sizes)
+        return self._replace(build=partial(self.build, **sizes), sample=(sizes["length"],), sizes=sizes)
 
 
 # The networks pool before the ReLU: max(x, 0) keeps the order of numbers, so values and gradients are those
@@ -174,7 +172,7 @@ NETS = {
         CrossEntropyLoss(ignore_index=PADDING, class_axis=-1),
         lr=2e-3,
         momentum=0.0,
-        sample=Sample((64,), "int64"),
+        sample=(64,),
         metric=NATS,
         datasets=("text",),
         optimizer="adamw",

@@ -80,6 +80,6 @@ def net_of_sizes(net: Net, sizes: Mapping[str, Any], symbols: bytes) -> Net:
 
 def of_shape(net: Net) -> str:
     """What the net's inputs are, in words."""
-    if net.sample.integers is not None:
-        return f"rows of {net.sample.shape[0]} symbols"
-    return f"images of {' x '.join(map(str, net.sample.shape[1:]))}"
+    if "length" in net.sizes:
+        return f"rows of {net.sample[0]} symbols"
+    return f"images of {' x '.join(map(str, net.sample[1:]))}"

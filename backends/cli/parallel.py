@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from minigrad.sample import Sample
 from minigrad.strategy import Strategy
 
 from ..comm import run_ranks
@@ -58,7 +57,7 @@ class ParallelConfig:
         """
         return None if under_mpiexec() else run_ranks(self.ranks, backend)[0]
 
-    def backend_on(self, comm: Communicator, batch_size: int, sample: Sample) -> Strategy:
+    def backend_on(self, comm: Communicator, batch_size: int, sample: Sequence[int]) -> Strategy:
         """The strategy on this rank, a stack where there are several.
 
         The default plan and the bounds by time suit steps of ``batch_size`` samples that are like ``sample``.

@@ -20,7 +20,7 @@ from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential, evaluation_mode
 from minigrad.placed_state import PlacedState, Values
 from minigrad.recompute import Recomputed
-from minigrad.sample import SampleLike, sample_of
+from minigrad.sample import inputs_of
 from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
 from minigrad.traits import Traits
@@ -77,9 +77,9 @@ class ModelParallel(Strategy):
     ``plan`` maps names of layers to kinds of split. None chooses the default plan for ``batch_size`` samples
     (see ``plan.py``), which is then in ``self.plan``. In a Sequential, also a nested one, activations stay
     split between layers; in other models each layer of the plan has a whole input and a whole output.
-    ``sample`` is what one input is like, or its shape. With it the layers are made to fit the inputs that
-    they will get: a "row" layer then takes the features as a split Flatten leaves them. Layers sum over ranks
-    by ``allreduce``, which is the transport's own by default.
+    ``sample`` is the shape of one input. With it the layers are made to fit the inputs that they will get: a
+    "row" layer then takes the features as a split Flatten leaves them. Layers sum over ranks by
+    ``allreduce``, which is the transport's own by default.
 
     With ``split_tokens`` each rank has some of the tokens (N, S, features) between the products of blocks
     that the plan splits by "heads", and in norms after them: an all-reduce becomes a reduce-scatter and an
@@ -95,7 +95,7 @@ class ModelParallel(Strategy):
         comm: Communicator,
         plan: Mapping[str, str] | None = None,
         *,
-        sample: SampleLike = None,
+        sample: Sequence[int] | None = None,
         batch_size: int = 64,
         micro_batches: int = 1,
         split_tokens: bool = False,
@@ -106,7 +106,7 @@ class ModelParallel(Strategy):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.requested_plan = None if plan is None else dict(plan)
         self.plan: Plan = self.requested_plan or {}
-        self.sample = sample_of(sample)
+        self.sample = None if sample is None else tuple(sample)
         self.batch_size = at_least_one("batch_size", batch_size)
         self.micro_batches = at_least_one("micro_batches", micro_batches)
         self.split_tokens, self.gather_again = split_tokens, gather_again
@@ -134,7 +134,7 @@ class ModelParallel(Strategy):
         broadcast_model(self.comm, model)
         ties = model.tied_parameters()
         if isinstance(model, Sequential):
-            first = None if self.sample is None else ShardedTensor(self.sample.inputs(0, [model]))
+            first = None if self.sample is None else ShardedTensor(inputs_of([model], self.sample, 0))
             model = self.sharded_sequential(model, first)
         else:
             self.replace_inside(model)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from minigrad import nn
 from minigrad.module import Module, Sequential, evaluation_mode
-from minigrad.sample import SampleLike, sample_of
+from minigrad.sample import inputs_of
 
 from .layers.class_parallel import ClassLinear
 from .layers.conv import ChannelConv2d, FilterConv2d, GatheredConv2d, GroupedConv2d
@@ -91,13 +91,13 @@ def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def default_plan(model: Module, ranks: int, batch_size: int, sample: SampleLike = None) -> Plan:
+def default_plan(model: Module, ranks: int, batch_size: int, sample: Sequence[int] | None = None) -> Plan:
     """The plan of ``choose``."""
     choices = choose(model, ranks, batch_size, sample)
     return {choice.name: choice.kind for choice in choices if choice.kind is not None}
 
 
-def choose(model: Module, ranks: int, batch_size: int, sample: SampleLike = None) -> list[Choice]:
+def choose(model: Module, ranks: int, batch_size: int, sample: Sequence[int] | None = None) -> list[Choice]:
     """The cheapest choice for each layer, for the ranks that share the model and the batch size.
 
     Convolutions are only split if the shape of a ``sample`` is known. In a model that is not a Sequential the
@@ -125,7 +125,7 @@ def cheapest(
     layers: Sequence[tuple[str, Module]],
     ranks: int,
     batch_size: int,
-    sample: SampleLike,
+    sample: Sequence[int] | None,
     tied: set[str],
     vocabulary: Collection[str] = (),
     *,
@@ -191,11 +191,10 @@ def show(choices: Sequence[Choice]) -> str:
     return "\n".join("  ".join(row) for row in cells)
 
 
-def widths(layers: Sequence[tuple[str, Module]], sample: SampleLike) -> list[tuple[int, int]]:
+def widths(layers: Sequence[tuple[str, Module]], sample: Sequence[int] | None) -> list[tuple[int, int]]:
     """Numbers per sample in each layer's input and output, for inputs of shape ``sample``; 0 if unknown."""
     sizes, before = [], 0
-    sample = sample_of(sample)
-    x = None if sample is None else sample.inputs(0, [layer for _, layer in layers])
+    x = None if sample is None else inputs_of([layer for _, layer in layers], sample, 0)
     for _, layer in layers:
         n_in = n_out = before
         if x is not None:

@@ -17,7 +17,6 @@ from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential
 from minigrad.optim import ParametersElsewhere
 from minigrad.placed_state import PlacedState, Values
-from minigrad.sample import SampleLike, sample_of
 from minigrad.strategy import Strategy
 from minigrad.tape import current_tape
 from minigrad.tensor import Parameter, Tensor
@@ -87,7 +86,7 @@ class Pipeline(Strategy):
         micro_batches: int = 4,
         chunks: int | None = None,
         bounds: Sequence[int] | str | None = None,
-        sample: SampleLike = None,
+        sample: Sequence[int] | None = None,
         batch_size: int = 64,
         agree_on: Communicator | None = None,
         recompute: bool = False,
@@ -100,7 +99,7 @@ class Pipeline(Strategy):
         self.table: Timetable = check_schedule(self.schedule, self.size, self.micro_batches, chunks)
         self.requested_bounds = bounds if bounds is None or isinstance(bounds, str) else tuple(bounds)
         self.bounds: tuple[int, ...] = ()  # as the model was cut
-        self.sample = sample_of(sample)
+        self.sample = None if sample is None else tuple(sample)
         self.batch_size = at_least_one("batch_size", batch_size)
         self.agree_on = comm if agree_on is None else agree_on
         self.recompute = recompute

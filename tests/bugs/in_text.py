@@ -49,7 +49,7 @@ def a_text_is_written_by_the_scores() -> None:
 
 
 def inputs_have_the_dtype_of_a_net_or_are_integers() -> None:
-    text_laws.inputs_have_the_dtype_of_a_net_or_are_integers(sample.Sample, np.float64)
+    text_laws.inputs_have_the_dtype_of_a_net_or_are_integers(sample.inputs_of, np.float64)
 
 
 def a_net_takes_its_own_data() -> None:
@@ -101,12 +101,12 @@ BUGS = [
         a_text_is_written_by_the_scores, "after"),
     Bug("the first symbol of a row goes on", "generate.generate", "[0, -1]", "[0, 0]",
         a_text_is_written_by_the_scores, "after"),
-    Bug("symbols are numbers with a point", "Sample.inputs", "zeros(shape, self.integers)", "zeros(shape)",
+    Bug("symbols are numbers with a point", "sample.inputs_of", "zeros(shape, np.int64)", "zeros(shape)",
         inputs_have_the_dtype_of_a_net_or_are_integers, ""),
-    Bug("a sample has the dtype of the host", "Sample.inputs", ", dtype=like.dtype", ", dtype=np.float32",
+    Bug("a sample has the dtype of the host", "sample.inputs_of", ", dtype=like.dtype", ", dtype=np.float32",
         inputs_have_the_dtype_of_a_net_or_are_integers, ""),
-    Bug("symbols get the dtype of a training", "Net.prepare", " if self.sample.integers is None else data.x",
+    Bug("symbols get the dtype of a training", "Net.prepare", ' if data.x.dtype.kind == "f" else data.x',
         "", a_net_takes_its_own_data, "float64"),
-    Bug("a net keeps the length of its samples", "Net.resized", '(sizes["length"],)', "self.sample.shape",
+    Bug("a net keeps the length of its samples", "Net.resized", '(sizes["length"],)', "self.sample",
         a_net_takes_its_own_data, ""),
 ]  # fmt: skip

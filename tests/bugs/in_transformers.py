@@ -8,7 +8,6 @@ from backends.comm import run_ranks
 from backends.model_parallel.layers.sharding import ShardedTensor, even_shard
 from backends.model_parallel.model_parallel import ModelParallel
 from minigrad import loops, nn
-from minigrad.sample import Sample
 from minigrad.tensor import Tensor
 from tests.backends.model_parallel import transformer_laws as laws
 from tests.bugs.bug import Bug
@@ -72,7 +71,7 @@ def tokens_are_no_features() -> None:
 
 def the_default_plan_splits_blocks() -> None:
     def work(comm):
-        backend = ModelParallel(comm, sample=Sample((5,), "int64"))
+        backend = ModelParallel(comm, sample=(5,))
         backend.place(NET.build(np.random.default_rng(0)))
         return backend.plan
 
@@ -83,7 +82,7 @@ def the_default_plan_splits_blocks() -> None:
 
 
 def chosen(comm, model: nn.Module) -> None:
-    backend = ModelParallel(comm, sample=Sample((5,), "int64"))
+    backend = ModelParallel(comm, sample=(5,))
     backend.place(model)
     assert backend.plan == {"0": "vocabulary", "2": "vocabulary"}, f"the plan is {backend.plan}"
 

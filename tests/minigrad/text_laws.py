@@ -17,7 +17,6 @@ from minigrad.data import Batch
 from minigrad.metric import Metric
 from minigrad.models import Net
 from minigrad.module import Module
-from minigrad.sample import Sample
 from minigrad.tensor import Parameter, Tensor
 from minigrad.text import Text
 
@@ -151,11 +150,12 @@ def accuracy_is_of_one_label_a_sample(accuracy: Callable[[Module, Batch], float]
             raise AssertionError(f"scores {(2, length, symbols)} were not refused")
 
 
-def inputs_have_the_dtype_of_a_net_or_are_integers(make: type[Sample], dtype: Any) -> None:
+def inputs_have_the_dtype_of_a_net_or_are_integers(inputs_of: Callable[..., Tensor], dtype: Any) -> None:
     """Any number of them, also none, is on the way to a layer of this dtype."""
     layers = [nn.Flatten(), nn.Linear(4, 3, rng=0).to(dtype=dtype)]
+    table = nn.Sequential(nn.Sequential(nn.TokenEmbedding(7, 4, 5, rng=0)), *layers).to(dtype=dtype)
     for n in (0, 4):
-        x, k = make((2, 3)).inputs(n, layers), make((5,), "int64").inputs(n, layers)
+        x, k = inputs_of(layers, (2, 3), n), inputs_of([table], (5,), n)
         expected = ((n, 2, 3), np.dtype(dtype), (n, 5), np.dtype(np.int64))
         assert (x.shape, x.dtype, k.shape, k.dtype) == expected
         assert ((x.data >= 0) & (x.data < 1)).all() and not k.data.any()
@@ -164,8 +164,8 @@ def inputs_have_the_dtype_of_a_net_or_are_integers(make: type[Sample], dtype: An
 def a_net_takes_its_own_data(net: Net, dtype: Any) -> None:
     """Two samples, prepared in this dtype, are like the net's sample, and have a loss in it."""
     data = net.prepare(net.data().train[:2], dtype)
-    kind = np.dtype(net.sample.integers or dtype)
-    assert (data.x.shape[1:], data.x.dtype) == (net.sample.shape, kind), data
+    kind = np.dtype(np.int64 if "length" in net.sizes else dtype)
+    assert (data.x.shape[1:], data.x.dtype) == (net.sample, kind), data
     assert net.data().name in net.datasets
     loss = net.loss(net.build(np.random.default_rng(0)).to(dtype=dtype)(Tensor(data.x)), data.y)
     assert loss.shape == () and loss.dtype == dtype and loss.item() > 0

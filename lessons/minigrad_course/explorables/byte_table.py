@@ -99,7 +99,7 @@ def stages_of(net: Net, number: int) -> dict[str, Any]:
     The input of the first stage is a part of the batch, which is there anyway, and counts as 0, like the
     targets.
     """
-    batch = net.prepare(Batch(np.zeros((SAMPLES, *net.sample.shape)), np.zeros(SAMPLES, int)), "float32")
+    batch = net.prepare(Batch(np.zeros((SAMPLES, *net.sample)), np.zeros(SAMPLES, int)), "float32")
     model = net.build(np.random.default_rng(0)).to(dtype="float32")
     assert isinstance(model, Sequential)
     bounds = bounds_by_bytes(model, number)

@@ -98,7 +98,7 @@ def test_parameters_take_what_the_formulas_of_zero_say(data):
 def test_a_tape_of_several_samples_takes_as_many_times_the_bytes(name, data):
     net, (one,) = NETS[name], stages_of(NETS[name], 1)["stages"]
     for samples in (4, 20):
-        batch = net.prepare(Batch(np.ones((samples, *DIGIT.shape)), np.zeros(samples, int)), "float32")
+        batch = net.prepare(Batch(np.ones((samples, *DIGIT)), np.zeros(samples, int)), "float32")
         model = net.build(np.random.default_rng(0)).to(dtype="float32")
         assert isinstance(model, Sequential)
         assert forward(model, batch.x, net, batch.y)[1] == samples * one["tape"]
@@ -134,7 +134,7 @@ def test_a_pipeline_holds_as_many_bytes(monkeypatch, data, schedule, recompute):
         model = net.build(np.random.default_rng(0)).to(dtype="float32")
         backend = Pipeline(comm, schedule, micro_batches=4, recompute=recompute)
         placed = backend.place(model)
-        batch = net.prepare(Batch(np.ones((samples, *DIGIT.shape)), np.zeros(samples, int)), "float32")
+        batch = net.prepare(Batch(np.ones((samples, *DIGIT)), np.zeros(samples, int)), "float32")
         backend.forward_backward(Work(placed, batch, net.loss))
 
     run_ranks(3, step)
