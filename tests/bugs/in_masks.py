@@ -29,7 +29,7 @@ BUGS = [
         mask_laws.layers_drop_other_elements, r"\d+ masks in \d+ calls"),
     Bug("layers are counted, not named by their positions", "Sequential.forward_range", "path.append(i)",
         "path.append(0)", mask_laws.stages_drop_like_serial, SERIAL),
-    Bug("split layers do not note their positions", "ShardedSequential.sharded_forward", "path.append(i)",
+    Bug("split layers do not note their positions", "ShardedSequential.through", "path.append(i)",
         "path.append(0)", mask_laws.neurons_drop_like_serial, SERIAL),
     Bug("a second run of a segment draws anew", "Replay.__enter__", "current_pass.set(again)",
         "current_pass.set(None)", mask_laws.recomputed_segments_drop_like_serial, SERIAL),
