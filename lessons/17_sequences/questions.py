@@ -1,0 +1,112 @@
+"""Questions on lesson 17: predict, change, prove. There is one for each part.
+
+Write a letter into each prediction before you change anything. Then make the edit that the question asks for,
+and run minigrad lesson 17 --check.
+"""
+
+from backends.comm import differentiable
+
+# %% [markdown]
+# ## 1. What a token can change
+# Six tokens, with a causal mask. If token 0 gets another embedding, the results of attention change for all
+# six. Edit: token 3 gets another one instead. Which results change, the others keeping all their bits?
+#
+# - a: those of tokens 0 to 3, from which token 3 takes its mean
+# - b: those of tokens 3, 4 and 5
+# - c: all, by a little: the weights of a row have the sum 1
+
+# %%
+PREDICTION_1 = ""
+TOKEN_THAT_CHANGES = 0
+
+# %% [markdown]
+# ## 2. A tile without keys
+# A query may see no key of a tile. The tile then gives the value 0, and as lse the number below. With 0 it
+# counts as one more key, with the score 0 and the value 0, and the merged result is wrong. Edit: let it be
+# float("-inf"), the logarithm of a sum of nothing. What happens where such a tile is merged with others?
+#
+# - a: the result becomes NaN: -inf - -inf is computed
+# - b: the result is right up to rounding, but some bits change with each empty tile
+# - c: nothing: the result has the same bits as without it
+
+# %%
+PREDICTION_2 = ""
+LSE_WITHOUT_KEYS = 0.0
+
+# %% [markdown]
+# ## 3. Short rows
+# One row, four heads of 16 numbers, float64. For 512 tokens the readable form of attention holds 8,192 KiB
+# for backward, and the form in pieces 272 KiB. Edit: take 8 tokens. Which form holds less then?
+#
+# - a: in pieces: it holds less for any number of tokens
+# - b: the readable one: 64 weights a head are fewer numbers than results of 8 tokens
+# - c: both hold the same: a row of 8 tokens is one tile
+
+# %%
+PREDICTION_3 = ""
+TOKENS = 512
+
+# %% [markdown]
+# ## 4. A certain beginning
+# The tables of a transformer begin with random numbers of the standard deviation below, and the loss of 92
+# symbols before any training is log 92 = 4.52, to 0.1. Edit: let the deviation be 1, fifty times as much. The
+# norms make the vectors before the last product as large as before. What is the first loss?
+#
+# - a: more than 10: scores are far apart, and the net is certain of symbols that do not come
+# - b: 4.52 again: random scores are right for one symbol of 92 on average
+# - c: less than 4.52: larger numbers tell the symbols apart
+
+# %%
+PREDICTION_4 = ""
+DEVIATION = 0.02
+
+# %% [markdown]
+# ## 5. A bias for the keys
+# Attention of one head of four numbers, in which a bias is added to the vectors named below. The gradient of
+# a bias of the queries is of the size 1. Edit: add it to the "keys". What is its gradient?
+#
+# - a: of the same size: queries and keys play the same part in a product
+# - b: 0, up to rounding
+# - c: the same numbers with the other sign
+
+# %%
+PREDICTION_5 = ""
+BIAS_OF = "queries"
+
+# %% [markdown]
+# ## 6. Which gather
+# Two ranks have half of the tokens each. Before the product with qkv each rank gathers all of them, by the op
+# below, and computes with its own heads; after it comes a reduce-scatter. All gradients are those of one
+# machine. Edit: take differentiable.join_in instead, with the same arguments. Its forward is the same. What
+# is wrong then?
+#
+# - a: nothing: both gather, so both have the same gradient
+# - b: the gradient of the tokens has only what came through the rank's own heads
+# - c: the gradient of the tokens is twice as large, as both ranks count it
+
+# %%
+PREDICTION_6 = ""
+
+
+def gathered(x, comm):
+    """All tokens, of the shape (B, S, width), where x has those of this rank."""
+    return differentiable.all_gather(x, comm=comm, axis=1)
+
+
+# %% [markdown]
+# ## 7. Positions in a packed row
+# Two documents are packed into one row, and a mask keeps them apart. Their places start again at 0 in each,
+# and the row has the loss of the two documents alone. Edit: let the places "run on" through the row. Which
+# predictions change?
+#
+# - a: none: attention does not see order, and the mask keeps the documents apart
+# - b: those of both documents
+# - c: those of the second document alone
+
+# %%
+PREDICTION_7 = ""
+PLACES = "start again"
+
+
+if __name__ == "__main__":
+    print("the token that changes:", TOKEN_THAT_CHANGES)
