@@ -42,7 +42,8 @@ def without_keys(student):
     empty = np.zeros(3), student.LSE_WITHOUT_KEYS
     right, with_empty = merge(*seen)[0], merge(merge(merge(empty, seen[0]), empty), seen[1])[0]
     off = abs(with_empty - right).max()
-    assert student.LSE_WITHOUT_KEYS == -np.inf, f'two empty tiles change the result by {off:.2f}; take "-inf"'
+    minus_infinity = student.LSE_WITHOUT_KEYS < -1e300
+    assert minus_infinity, f'two empty tiles change the result by {off:.2f}; take "-inf"'
     assert np.array_equal(right, with_empty), f"two empty tiles change the result by {off:.0e}"
     return (
         "two empty tiles change no bit: the weight of one is exp(-inf) = 0, and the weight of the other is "
@@ -68,8 +69,8 @@ def short_rows(student):
     assert student.TOKENS == 8, f"{shown}; take 8 tokens"
     assert nbytes[0] < nbytes[1], shown
     return (
-        f"{shown}: S weights for each query and head are fewer than its D = 16 results and one lse while S is "
-        "below 17"
+        f"{shown}: for each query and head S weights are fewer than its D = 16 results and one lse while S "
+        "is below 17"
     )
 
 
@@ -127,8 +128,8 @@ def which_gather(student):
     off = abs(np.concatenate(parts, axis=1) - whole).max() / abs(whole).max()
     assert off > 0.01, f"the gradient of the tokens is right, to {off:.0e}; take join_in"
     return (
-        f"the gradient of the tokens is off by {off:.0%} of its largest element: each rank computes something "
-        "else with all tokens, and join_in does not bring the other rank's gradient of them"
+        f"the gradient of the tokens is off by {off:.0%} of its largest element: each rank computes "
+        "something else with all tokens, and join_in does not bring the other rank's gradient of them"
     )
 
 

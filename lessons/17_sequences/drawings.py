@@ -79,18 +79,18 @@ def memory(lengths, forms):
 
 
 def losses(tests, letters, pairs, first):
-    """The test loss by step, beside what tables of single letters and of pairs reach."""
+    """The test loss by step, beside what tables of single symbols and of pairs reach."""
     figure, axes = plt.subplots(figsize=(7.5, 4.3), layout="constrained")
     axes.plot(list(tests), list(tests.values()), **curve(BLUE), label="transformer, on text it has not seen")
     for height, color, name in (
         (first, GREY, f"all symbols alike, log V = {first:.2f}"),
-        (letters, ORANGE, f"frequencies of letters: {letters:.2f}"),
+        (letters, ORANGE, f"frequencies of symbols: {letters:.2f}"),
         (pairs, GREEN, f"frequencies of pairs: {pairs:.2f}"),
     ):
         axes.axhline(height, **line(color), label=name)
-    axes.set(xlabel="step", ylabel="loss, nats a symbol", xlim=(0, None), ylim=(2.2, 4.8))
+    axes.set(xlabel="step", ylabel="loss, nats a symbol", xlim=(0, None), ylim=(1.6, 4.8))
     axes.set_title("A small transformer on the prose of this course")
-    axes.legend(loc="upper right", bbox_to_anchor=(1, 0.87))
+    axes.legend(loc="upper right", bbox_to_anchor=(1, 0.9))
     return figure
 
 
@@ -140,7 +140,7 @@ def activation_bars(forms):
     for place, total in enumerate(totals):
         axes.text(place, total + 0.3, f"{total:.4g}", ha="center")
     axes.set(xticks=range(len(forms)), xticklabels=forms, ylabel="activations held, in B S h numbers")
-    axes.set(ylim=(0, None), title="A block on two ranks: the same bytes are sent, and less is held")
+    axes.set(ylim=(0, 18), title="A block on two ranks: the same bytes are sent, and less is held")
     axes.legend(loc="upper right")
     return figure
 

@@ -7,7 +7,7 @@ from backends.comm.collectives import ring_allreduce
 from backends.comm.communicator import WithAllreduce
 from backends.comm.trace import Traced
 from backends.laws import differences_from_serial
-from minigrad import Tape, Tensor
+from minigrad import Tape, Tensor, ops
 
 
 def gradients(net, arrays):
@@ -44,6 +44,16 @@ def attention_by_loops(q, k, v, documents):
                 result[row, i, head] += e * v[row, j, head]
         result[row, i, head] /= total or 1.0
     return result
+
+
+def spread_of_scores(n, rng):
+    """The standard deviation of products q k of ``n`` random numbers, and means of the largest of 16 weights.
+
+    These are for scores q k, and for q k / sqrt(n).
+    """
+    scores = np.einsum("nd,nkd->nk", rng.normal(size=(500, n)), rng.normal(size=(500, 16, n)))
+    raw, scaled = (ops.softmax(x, axis=1).data.max(axis=1).mean() for x in (scores, scores / np.sqrt(n)))
+    return scores.std(), raw, scaled
 
 
 def losses_of_tables(train, test, symbols):

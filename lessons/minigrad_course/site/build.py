@@ -242,7 +242,7 @@ class Site:
         doors = [
             (
                 Link("lessons/index.html", "Learn"),
-                "Sixteen lessons that compute, draw and assert, with questions to predict.",
+                "Seventeen lessons that compute, draw and assert, with questions to predict.",
             ),
             (Link("teach.html", "Teach"), "Nine graded assignments; a class is graded in one command."),
             (
