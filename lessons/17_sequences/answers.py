@@ -38,9 +38,9 @@ def merge(one, other):
 def without_keys(student):
     rng = np.random.default_rng(0)
     scores, values = rng.normal(size=12), rng.normal(size=(12, 3))
-    seen = [tile(scores[:5], values[:5]), tile(scores[5:], values[5:])]
+    pieces = [tile(scores[:5], values[:5]), tile(scores[5:], values[5:])]
     empty = np.zeros(3), student.LSE_WITHOUT_KEYS
-    right, with_empty = merge(*seen)[0], merge(merge(merge(empty, seen[0]), empty), seen[1])[0]
+    right, with_empty = merge(*pieces)[0], merge(merge(merge(empty, pieces[0]), empty), pieces[1])[0]
     off = abs(with_empty - right).max()
     minus_infinity = student.LSE_WITHOUT_KEYS < -1e300
     assert minus_infinity, f'two empty tiles change the result by {off:.2f}; take "-inf"'
@@ -51,7 +51,7 @@ def without_keys(student):
     )
 
 
-def held(form, tokens):
+def bytes_for_backward(form, tokens):
     q, k, v = (
         Tensor(x, requires_grad=True) for x in np.random.default_rng(0).normal(size=(3, 1, tokens, 4, 16))
     )
@@ -62,7 +62,7 @@ def held(form, tokens):
 
 def short_rows(student):
     readable = op(inspect.unwrap(ops.attention))
-    nbytes = [held(form, student.TOKENS) for form in (readable, ops.attention)]
+    nbytes = [bytes_for_backward(form, student.TOKENS) for form in (readable, ops.attention)]
     shown = (
         f"with {student.TOKENS} tokens the readable form holds {nbytes[0]:,} bytes, in pieces {nbytes[1]:,}"
     )

@@ -194,8 +194,8 @@ different = len({o.tobytes() for o in by_order})
 print(f"   {len(by_order)} orders, {different} different results, all within {off:.0e} of the whole softmax")
 assert off <= 1e-13, f"merged pieces are off by {off:.1e}, limit 1e-13"
 
-rooms = [(many[a:b], results[a:b], True, np.empty((1, 3)), np.empty(1)) for a, b in cuts if a < b]
-total = reduce(lambda one, two: tiles.merge(*one, *two), (tiles.tile(query[None], *room) for room in rooms))
+theirs = [tiles.tile(query[None], many[a:b], results[a:b], True) for a, b in cuts if a < b]
+total = reduce(lambda one, other: tiles.merge(*one, *other), theirs)
 off = np.abs(total[0][0] - whole).max()
 print(f"   the library's tile and merge: within {off:.0e} of the whole softmax")
 assert off <= 1e-13, f"the library's pieces are off by {off:.1e}, limit 1e-13"
@@ -207,8 +207,7 @@ assert off <= 1e-13, f"the library's pieces are off by {off:.1e}, limit 1e-13"
 # the old m in them: they must be multiplied by exp(old m - new m). This line is easily forgotten.
 
 # %%
-ROW = np.log([2.0, 6, 2, 2, 12, 4, 8, 12])
-NUMBERS = 10.0 * np.arange(1, 9)
+ROW, NUMBERS = np.log([2.0, 6, 2, 2, 12, 4, 8, 12]), 10.0 * np.arange(1, 9)
 
 
 def one_by_one(scores, values, rescale=True):
@@ -224,9 +223,9 @@ def one_by_one(scores, values, rescale=True):
 
 
 right, wrong = one_by_one(ROW, NUMBERS), one_by_one(ROW, NUMBERS, rescale=False)
-print("   score      " + " ".join(f"ln {np.exp(s):<3.0f}" for s in ROW))
+print("   score          " + "".join(f"ln {np.exp(s):<3.0f}" for s in ROW))
 for name, (_, sums, results) in (("rescaled", right), ("not", wrong)):
-    print(f"   l, {name:8}" + " ".join(f"{x:6.2f}" for x in sums) + f"   result {results[-1]:.2f}")
+    print(f"   l, {name:8}" + "".join(f"{x:6.2f}" for x in sums) + f"   result {results[-1]:.2f}")
 softmax = ops.softmax(ROW[None], axis=1).data[0] @ NUMBERS
 off = abs(right[2, -1] - softmax), abs(wrong[2, -1] - softmax) / softmax
 print(f"   without the factor the result is wrong by {off[1]:.0%}")
@@ -284,13 +283,13 @@ def attention_in_pieces(q, k, v, *, size=16):
 
 
 row = dict(zip("qkv", rng.normal(size=(3, 50, 8)), strict=True))
-found, held = measured.gradients(lambda leaves: attention_in_pieces(*leaves.values()), row)
+by_hand, nbytes = measured.gradients(lambda leaves: attention_in_pieces(*leaves.values()), row)
 as_rows = {name: x[None, :, None] for name, x in row.items()}  # one sample, one head
 right, _ = measured.gradients(lambda leaves: ops.attention(*leaves.values(), causal=True), as_rows)
-off = measured.largest_error({name: x[0, :, 0] for name, x in right.items()}, [found])
-print(f"   50 tokens: value and gradients are those of ops.attention to {off:.0e}; held {held:,} bytes")
+off = measured.largest_error({name: x[0, :, 0] for name, x in right.items()}, [by_hand])
+print(f"   50 tokens: value and gradients are those of ops.attention to {off:.0e}; held {nbytes:,} bytes")
 assert off <= 1e-13, f"in pieces: off by {off:.1e}, limit 1e-13"
-assert held == 8 * 50 * (8 + 1), f"held {held} bytes, expected {8 * 50 * (8 + 1)}"
+assert nbytes == 8 * 50 * (8 + 1), f"held {nbytes} bytes, expected {8 * 50 * (8 + 1)}"
 
 # %% [markdown]
 # Now the library's two forms, in `minigrad/ops/attention.py` and `minigrad/ops/fast/attention.py`, with 4
@@ -300,18 +299,18 @@ assert held == 8 * 50 * (8 + 1), f"held {held} bytes, expected {8 * 50 * (8 + 1)
 LENGTHS = (64, 128, 256, 512, 1024)
 readable = op(inspect.unwrap(ops.attention))  # without faster forms
 forms = {"readable": (readable, 4), "in pieces": (ops.attention, 4 * (16 + 1))}
-held = {name: [] for name in forms}
+bytes_by_length = {name: [] for name in forms}
 for name, (form, numbers) in forms.items():
     for length in LENGTHS:
         row = dict(zip("qkv", rng.normal(size=(3, 1, length, 4, 16)), strict=True))
         _, nbytes = measured.gradients(lambda leaves, form=form: form(*leaves.values(), causal=True), row)
         expected = 8 * numbers * length ** (2 if form is readable else 1)
         assert nbytes == expected, f"{name}, {length} tokens: {nbytes} bytes, expected {expected}"
-        held[name].append(nbytes)
-    print(f"   {name:9} KiB by tokens: " + "".join(f"{n / 1024:9.1f}" for n in held[name]))
-slopes = [np.log2(nbytes[-1] / nbytes[-2]) for nbytes in held.values()]
+        bytes_by_length[name].append(nbytes)
+    print(f"   {name:9} KiB by tokens: " + "".join(f"{n / 1024:9.1f}" for n in bytes_by_length[name]))
+slopes = [np.log2(nbytes[-1] / nbytes[-2]) for nbytes in bytes_by_length.values()]
 assert slopes == [2, 1], f"twice the tokens: 2 to the power {slopes}, expected 2 and 1"
-save(drawings.memory(LENGTHS, held), FIGURES / "memory.png")
+save(drawings.memory(LENGTHS, bytes_by_length), FIGURES / "memory.png")
 
 # %% [markdown]
 # *What is computed again?* The scores q kᵀ: backward has five products, and the readable form four. *Why is
@@ -333,9 +332,9 @@ save(drawings.memory(LENGTHS, held), FIGURES / "memory.png")
 # results leads from the input to the end, and a gradient comes back along it unchanged. If f doubles its
 # input, (1, 3) becomes (1, 3) + 2 (-1, 1) = (-1, 5).
 #
-# The embedding adds a learned vector for the place in the row, since attention itself does not see order. At
-# the end the scores of all next symbols are the products of the token's vector with the rows of the same
-# table, which is used twice (*tied*).
+# The embedding (`token_embedding.py`) adds a learned vector for the place in the row, since attention itself
+# does not see order. At the end the scores of all next symbols are the products of the token's vector with
+# the rows of the same table, which is used twice (*tied*).
 
 # %%
 print("\n4. A small transformer learns to write like this course")
@@ -410,10 +409,9 @@ for text_line in textwrap.wrap(bytes(prose.symbols[i] for i in [*start, *more]).
     print("   " + text_line)
 
 # %% [markdown]
-# It has learned which letters make words and where spaces stand; it knows no meaning. The net of the command
-# line is larger, with width 128, 4 heads, 2 blocks and rows of 64 symbols. `minigrad train --net transformer`
-# trains it for about 400 steps, and a test asserts that its test loss is then below 2.45. `minigrad generate`
-# lets a saved model write.
+# It has learned which letters make words and where spaces stand; it knows no meaning. `minigrad train --net
+# transformer` trains a larger net, with width 128, 2 blocks and rows of 64 symbols, and prints its loss beside
+# those of the two tables. `minigrad generate` lets a saved model write.
 #
 # *Why is the first loss log V?* The table begins with numbers near 0, so all scores are nearly equal, and
 # all V symbols get 1 / V. *What would a table of pairs reach, and why not less?* The loss of pairs above: it
@@ -460,13 +458,13 @@ def split_block(w, f, g):
 def by_heads(comm):
     comm = measured.Counted(comm)
     f, g = partial(differentiable.fan_out, comm=comm), partial(differentiable.fan_in, comm=comm)
-    found, held = measured.gradients(partial(split_block, f=f, g=g), {"x": tokens} | part_of(comm))
-    return found, held, comm.sent, comm.allreduces
+    arrays, nbytes = measured.gradients(partial(split_block, f=f, g=g), {"x": tokens} | part_of(comm))
+    return arrays, nbytes, comm.sent, comm.allreduces
 
 
 for ranks in (2, 3, 5):
     results = run_ranks(ranks, by_heads)
-    off = measured.largest_error(serial, [found for found, *_ in results], cut)
+    off = measured.largest_error(serial, [arrays for arrays, *_ in results], cut)
     calls = {calls for *_, calls in results}
     heads = ", ".join(str(share.stop - share.start) for share in shares(HEADS, ranks))
     print(f"   heads by rank {heads}: serial to {off:.0e}, all-reduces {calls}")
@@ -511,15 +509,15 @@ def by_tokens(comm):
     comm, of_ranks = measured.Counted(comm), shares(S, comm.size)
     f = partial(differentiable.all_gather, comm=comm, axis=1)
     g = partial(differentiable.reduce_scatter, comm=comm, axis=1)
-    arrays = {"x": tokens[:, of_ranks[comm.rank]]} | part_of(comm)
-    found, held = measured.gradients(partial(split_block, f=f, g=g), arrays)
+    mine = {"x": tokens[:, of_ranks[comm.rank]]} | part_of(comm)
+    arrays, nbytes = measured.gradients(partial(split_block, f=f, g=g), mine)
     sent = comm.sent
     for name in ("y", "x"):
-        found[name] = np.concatenate(allgather(comm, found[name]), axis=1)
+        arrays[name] = np.concatenate(allgather(comm, arrays[name]), axis=1)
     for name in parameters:
         if not cut(name, comm.rank, comm.size):
-            found[name] = ring_allreduce(comm, found[name])
-    return found, held, sent
+            arrays[name] = ring_allreduce(comm, arrays[name])
+    return arrays, nbytes, sent
 
 
 def numbers_held(p):
@@ -532,16 +530,16 @@ bars, size = {"one rank": (numbers_held(1)["heads"],) * 2}, B * S * WIDTH
 for ranks in (1, 2, 3, 4):
     for by, form, whole in (("heads", by_heads, 4 + 4 / WIDTH), ("tokens", by_tokens, 2)):
         results = run_ranks(ranks, form)
-        off = measured.largest_error(serial, [found for found, *_ in results], cut)
+        off = measured.largest_error(serial, [arrays for arrays, *_ in results], cut)
         assert off <= 1e-12, f"{ranks} ranks, {by}: gradients are off by {off:.1e}, limit 1e-12"
-        held, (messages, nbytes) = results[0][1] / 8 / size, results[0][2]
-        print(f"   {ranks} ranks by {by:6}: serial to {off:.0e}, holds {held:.4f}, sends {nbytes} bytes")
+        memory, (messages, nbytes) = results[0][1] / 8 / size, results[0][2]
+        print(f"   {ranks} ranks by {by:6}: serial to {off:.0e}, holds {memory:.4f}, sends {nbytes} bytes")
         if ranks != 3:  # which does not divide the heads
             expected = numbers_held(ranks)[by], 8 * (ranks - 1), 8 * 8 * (ranks - 1) * size // ranks
-            found = held, messages, nbytes
-            assert found == expected, f"{ranks} ranks, {by}: {found}, by the formulas {expected}"
+            counts = memory, messages, nbytes
+            assert counts == expected, f"{ranks} ranks, {by}: {counts}, by the formulas {expected}"
         if ranks == 2:
-            bars[f"two, by {by}"] = held, whole
+            bars[f"two, by {by}"] = memory, whole
 for again in (False, True):
     by_library = partial(ModelParallel, plan=PLAN, split_tokens=True, gather_again=again)
     off = measured.error_in_training(by_library, 3, small, token_mean, symbols)
@@ -608,11 +606,13 @@ def mean_of_means():
 
 loss, gradient = measured.loss_and_gradients(net, one_by_one_document)
 for name, form in (("packed", lambda: token_mean(net(x), y)), ("mean of means", mean_of_means)):
-    found, of_all = measured.loss_and_gradients(net, form)
-    off = np.abs(of_all - gradient).max() / np.abs(gradient).max()
-    print(f"   {name:13}: loss off by {abs(found - loss):.0e}, gradients by {off:.0e} of the largest element")
-    right = max(off, abs(found - loss)) <= 1e-12 if name == "packed" else off > 0.1
-    assert right, f"{name}: loss off by {abs(found - loss):.1e}, gradients by {off:.1e}"
+    own_loss, own = measured.loss_and_gradients(net, form)
+    off = np.abs(own - gradient).max() / np.abs(gradient).max()
+    print(
+        f"   {name:13}: loss off by {abs(own_loss - loss):.0e}, gradients by {off:.0e} of the largest element"
+    )
+    right = max(off, abs(own_loss - loss)) <= 1e-12 if name == "packed" else off > 0.1
+    assert right, f"{name}: loss off by {abs(own_loss - loss):.1e}, gradients by {off:.1e}"
 
 # %% [markdown]
 # Ranks that divide by the number of their own labels make a mean of means, too. `WeightedMean` takes a sum

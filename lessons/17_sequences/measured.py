@@ -18,9 +18,9 @@ def gradients(net, arrays):
     leaves = {name: Tensor(array, requires_grad=True) for name, array in arrays.items()}
     with Tape() as tape:
         y = net(leaves)
-    held = tape.nbytes
+    nbytes = tape.nbytes
     tape.backward(y, 2 * y.data)
-    return {"y": y.data} | {name: leaf.grad for name, leaf in leaves.items()}, held
+    return {"y": y.data} | {name: leaf.grad for name, leaf in leaves.items()}, nbytes
 
 
 def loss_and_gradients(net, loss_of):
