@@ -410,8 +410,8 @@ for text_line in textwrap.wrap(bytes(prose.symbols[i] for i in [*start, *more]).
 
 # %% [markdown]
 # It has learned which letters make words and where spaces stand; it knows no meaning. `minigrad train --net
-# transformer` trains a larger net, with width 128, 2 blocks and rows of 64 symbols, and prints its loss beside
-# those of the two tables. `minigrad generate` lets a saved model write.
+# transformer` trains a larger net, with width 128, 2 blocks and rows of 64 symbols, and prints its loss next
+# to those of the two tables. `minigrad generate` lets a saved model write.
 #
 # *Why is the first loss log V?* The table begins with numbers near 0, so all scores are nearly equal, and
 # all V symbols get 1 / V. *What would a table of pairs reach, and why not less?* The loss of pairs above: it
