@@ -548,11 +548,11 @@ for again in (False, True):
 save(drawings.activation_bars(bars), FIGURES / "activations.png")
 
 # %% [markdown]
-# The unit is B S h numbers, the size of x. By heads, 4 stay whole on every rank: inputs and outputs of two
-# norms. By tokens 2 stay whole, hatched in the picture: the gathered inputs of qkv and of the feed-forward
-# net, which the gradients of these weights need. The paper keeps a part of these as well, and gathers again
-# in backward. The library has all three forms (`tokens.py`, in the folder of `heads.py`), and the formulas
-# in `backends/model_parallel/activation_memory.py`.
+# The unit is B S h numbers, the size of x; what stays whole on every rank is hatched in the picture. By heads
+# this is 4, inputs and outputs of two norms. By tokens it is 2, the gathered inputs of qkv and of the first
+# layer of neurons, which the gradients of these weights need. The paper keeps parts of these as well, and
+# gathers them again in backward. The library has all three forms (`tokens.py`, in the folder of `heads.py`);
+# `backends/model_parallel/activation_memory.py` has their formulas.
 #
 # *What does gathering again cost?* Two more all-gathers for a block, 10 (p - 1) / p instead of 8 (p - 1) / p.
 # *Why is this `all_gather` not `join_in`?* After it each rank computes its own heads with all tokens, so the
