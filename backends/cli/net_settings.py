@@ -35,13 +35,19 @@ class NetSettings:
         """The fields by name, with the net's own sizes; ValueError for those that the net does not have."""
         net = find_net(self.net)
         for name in ("text", *SIZES):
-            if getattr(self, name) is not None and not net.sizes:
-                raise ValueError(
-                    f"--{name} is for nets that learn from text, and {self.net} takes {of_shape(net)}; "
-                    "leave it out, or choose --net transformer"
-                )
+            if getattr(self, name) is not None:
+                self.check_text(name)
         sizes = {name: getattr(self, name) or net.sizes.get(name) for name in SIZES}
         return {"net": self.net, "text": self.text, **sizes}
+
+    def check_text(self, flag: str) -> None:
+        """Raise ValueError where the net learns from images, for which ``flag`` means nothing."""
+        net = find_net(self.net)
+        if not net.sizes:
+            raise ValueError(
+                f"--{flag} is for nets that learn from text, and {self.net} takes {of_shape(net)}; leave it "
+                "out, or choose --net transformer"
+            )
 
     def check_dataset(self, dataset: str) -> None:
         """Raise ValueError unless the net's inputs are like the samples of ``dataset``."""

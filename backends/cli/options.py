@@ -176,7 +176,8 @@ class ParallelOptions:
         strategy = self.strategy or (one_rank if data == 1 else "replicated")
         text = None if self.text is None else str(self.text)
         sizes = {name: getattr(self, name) for name in SIZES}
-        of_net = NetSettings(net=self.net, text=text, **sizes).with_sizes()
+        settings = NetSettings(net=self.net, text=text, **sizes)
+        of_net = settings.with_sizes()
         net = NetSettings(**of_net).sized_net.build(np.random.default_rng(0))
         options, pipe_options = options_by_axis(
             flags, read_options(self.option or []), strategy, self.schedule
@@ -187,8 +188,10 @@ class ParallelOptions:
             raise ValueError(
                 "--option micro_batches takes a pipeline through several times; pass --micro instead"
             )
-        if self.split_tokens and self.model == 1:
-            raise ValueError("--split-tokens is for --model of 2 or more; leave it out, or add --model 2")
+        if self.split_tokens:
+            settings.check_text("split-tokens")
+            if self.model == 1:
+                raise ValueError("--split-tokens is for --model of 2 or more; leave it out, or add --model 2")
         plan = None if self.plan is None else read_plan(self.plan)
         if plan is not None:
             check_plan_for(plan, net)
