@@ -19,6 +19,7 @@ from backends.stack import Stack
 from minigrad import Parameter, Tensor, nn, ops
 from minigrad.recompute import recomputed
 from minigrad.strategy import Strategy
+from minigrad.testing import on_device
 from tests.nets import batches_of, grouped
 
 TOKENS, WIDTH = 3, 2
@@ -63,8 +64,7 @@ class Block(nn.Module):
         self.steps = nn.Sequential(Gate(rng), Gate(rng), nn.Identity())
 
     def forward(self, x: Any) -> Tensor:
-        causal = np.tri(TOKENS, dtype=bool)
-        h = self.attention(x, k=0.5 * x, v=x, mask=causal)
+        h = self.attention(x, k=0.5 * x, v=x, mask=on_device(np.tri(TOKENS, dtype=bool)))
         for i, gate in enumerate(self.gates):
             h = gate(h, x, scale=0.5 + i)
         for gate in self.steps[:2]:

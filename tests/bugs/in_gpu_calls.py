@@ -60,7 +60,7 @@ def products_copy_nothing() -> None:
             pullback(g)
         return 0.0
 
-    gpu_laws.products_copy_no_operand(step)
+    gpu_laws.products_copy(0, step)
 
 
 def wrong_labels_stop_training() -> None:

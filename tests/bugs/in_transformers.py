@@ -110,8 +110,11 @@ BUGS = [
         "lengths = {shard.axis: shard.length for shard in self.shards}\n",
         "return self.whole.keep(shape, p)\n    lengths = {}\n", tokens_train_like_serial, SERIAL),
     Bug("a head belongs to two ranks", "HeadsAttention.sharded_forward", "o = self.core(",
-        "qkv = ops.getitem(qkv, index=(slice(None), slice(None), [0, *range(heads)][:heads])) if heads else "
-        "qkv\n    o = self.core(", heads_train_like_serial, SERIAL),
+        "shape = (*tokens, heads, 3 * self.size)\n"
+        "    every = ops.reshape(qkv, shape=shape)\n"
+        "    double = (slice(None), slice(None), [0, *range(heads)][:heads])\n"
+        "    qkv = ops.getitem(every, index=double) if heads else qkv\n"
+        "    o = self.core(", heads_train_like_serial, SERIAL),
     Bug("the neurons of heads are split evenly", "HeadsAttention.__init__",
         "neurons=self.heads.repeat(3 * self.size)", "neurons=None", heads_train_like_serial,
         f"{SERIAL}|reshape"),

@@ -20,8 +20,8 @@ SHORT = ("01_gradient_descent", "11_model_parallel", "16_failures")  # of which 
 BUGS = {
     "01_gradient_descent": (  # a learning rate that falls to a half only
         "minigrad/lr_schedules.py",
-        "return lambda t: 0.5 * lr * (1 + math.cos(math.pi * min(t, last) / last))",
-        "return lambda t: 0.5 * lr * (1 + math.cos(math.pi * min(t, last) / last / 2))",
+        "(1 + math.cos(math.pi * share(t)))",
+        "(1 + math.cos(math.pi * share(t) / 2))",
     ),
     "02_backpropagation": (  # the image's gradient by the kernel that is not turned
         "minigrad/ops/fast/groups.py",
