@@ -117,7 +117,7 @@ def letters_loss(counts: np.ndarray) -> float:
     """The entropy of single symbols, by the counts of pairs: the loss where each symbol's share is known."""
     shares = counts.sum(axis=0) / counts.sum()
     shares = shares[shares > 0]
-    return float(-(shares * np.log(shares)).sum())
+    return 0.0 - float((shares * np.log(shares)).sum())  # of one symbol 0, not -0
 
 
 def pairs_loss(counts: np.ndarray, data: Batch) -> float:
@@ -127,4 +127,4 @@ def pairs_loss(counts: np.ndarray, data: Batch) -> float:
     """
     chances = (counts + 1.0) / (counts + 1.0).sum(axis=1, keepdims=True)
     counted = data.y != PADDING
-    return float(-np.log(chances[data.x[counted], data.y[counted]]).mean())
+    return 0.0 - float(np.log(chances[data.x[counted], data.y[counted]]).mean())
