@@ -6,6 +6,7 @@ Lesson: 17_sequences.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class Text(Dataset):
     """
 
     symbols: bytes = b""
+    sha256: str = ""  # of the whole text
 
 
 def text(length: int = 64, file: Path | None = None, symbols: bytes | None = None) -> Text:
@@ -56,7 +58,7 @@ def text(length: int = 64, file: Path | None = None, symbols: bytes | None = Non
         "entropy of letters": letters_loss(counts),
         "test loss of a table of pairs": pairs_loss(counts, test),
     }
-    return Text("text", train, test, references, symbols)
+    return Text("text", train, test, references, symbols, hashlib.sha256(content).hexdigest())
 
 
 def course() -> bytes:

@@ -93,7 +93,8 @@ class Training(NetSettings):
     def config(self) -> dict[str, Any]:
         """All settings by name, for metrics.json."""
         settings = asdict(self)
-        return settings.pop("parallel") | settings
+        of_text = {"text_sha256": self.of_text.sha256} if self.sized_net.sizes else {}
+        return settings.pop("parallel") | settings | of_text
 
     def check_capture(self, traced: bool) -> None:
         """Raise ValueError where ``--capture`` cannot be, with the way out."""

@@ -91,6 +91,11 @@ def test_a_training_goes_on_from_its_checkpoint(minigrad, tmp_path):
         assert more[name] == pytest.approx(again[name], rel=1e-12) and more[name] != whole[name]
     status, _, err = minigrad("train", *FEW, "--length", "4", "--resume", "c", "--lr-schedule", "constant")
     assert status == 1 and "a training with --length 8, and this one has 4; pass the same" in err
+    (tmp_path / "few.txt").rename(tmp_path / "moved")
+    figures(minigrad, tmp_path, "--resume", "c", "--lr-schedule", "constant", "--text", "moved")
+    (tmp_path / "few.txt").write_bytes(course()[:180].swapcase())  # of as many symbols, with other numbers
+    status, _, err = minigrad("train", *FEW, "--resume", "c", "--lr-schedule", "constant")
+    assert status == 1 and "on another text, or few.txt has changed since; take that text, or leave" in err
 
 
 @pytest.mark.parametrize(
