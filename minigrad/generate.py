@@ -30,7 +30,8 @@ def generate(
 
     They have the probabilities softmax(scores / temperature): at 1 those that the model learned, below it the
     likely ones more often, and at 0 the likeliest always. The model is called in eval mode, once for each
-    symbol. Raises ValueError for an empty prompt and for a temperature that is negative or not finite.
+    symbol. Raises ValueError for an empty prompt, for a temperature that is negative or not finite, and for
+    a model whose scores are not finite.
     """
     if not len(prompt):
         raise ValueError("the prompt is empty; give at least one symbol to go on from")
@@ -47,8 +48,11 @@ def generate(
 
 def drawn(scores: np.ndarray, temperature: float, rng: np.random.Generator) -> int:
     """A symbol by its score; of equally likely ones at temperature 0 the first."""
+    if not np.isfinite(scores).all():
+        raise ValueError("the model gives scores that are not finite; train it again with a smaller rate")
     scores = scores - scores.max()
     if not temperature:
         return int(scores.argmax())
-    chances = np.exp(scores / temperature)
+    with np.errstate(over="ignore"):  # at a temperature near 0
+        chances = np.exp(scores / temperature)
     return int(rng.choice(len(scores), p=chances / chances.sum()))

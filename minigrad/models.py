@@ -42,7 +42,8 @@ class Net(NamedTuple):
 
     ``sample`` is the shape of an input, and ``datasets`` are the names of those that have such inputs.
     ``lr`` and ``momentum`` are those for ``optimizer``, and ``defaults`` other options of ``minigrad train``
-    by name. ``sizes`` are keywords of ``build`` that a user may choose.
+    by name. ``warm_up`` is the number of steps in which the rate rises, where the training is long enough.
+    ``sizes`` are keywords of ``build`` that a user may choose.
     """
 
     build: Callable[..., Module]
@@ -55,6 +56,7 @@ class Net(NamedTuple):
     datasets: tuple[str, ...] = ("mnist5k", "mnist")
     optimizer: str = "sgd"
     defaults: Mapping[str, Any] = {}
+    warm_up: int = 0
     sizes: Mapping[str, int] = {}
 
     def prepare(self, data: Batch, dtype: Any) -> Batch:
@@ -176,7 +178,8 @@ NETS = {
         metric=NATS,
         datasets=("text",),
         optimizer="adamw",
-        defaults={"dataset": "text", "epochs": 4, "batch": "32", "warm_up": 20, "clip": 1.0},
+        defaults={"dataset": "text", "epochs": 4, "batch": "32", "clip": 1.0},
+        warm_up=20,
         sizes={"symbols": 92, "length": 64, "width": 128, "heads": 4, "blocks": 2},
     ),
 }

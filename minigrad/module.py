@@ -366,8 +366,8 @@ class ModuleList(Module):
     """Modules in a list that is a module, too; it computes nothing itself, and a forward calls them.
 
     ``self.blocks = nn.ModuleList(Block(rng) for _ in range(4))`` has parameters "blocks.0.weight" and so on,
-    as PyTorch's. It has what a list has: indices, slices, which are lists of modules again, ``append``,
-    ``extend``, ``len`` and loops. Raises TypeError for what is no module.
+    as PyTorch's. It has indices, slices, which are lists of modules again, ``append``, ``extend``, ``len``
+    and loops. Raises TypeError for what is no module.
     """
 
     def __init__(self, modules: Iterable[Module] = ()):

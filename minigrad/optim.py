@@ -47,7 +47,8 @@ class Optimizer:
     ``parameters`` may be groups of them with settings of their own, dicts as PyTorch takes them:
     ``[{"params": matrices, "lr": 0.1}, {"params": biases, "weight_decay": 0.0}]``. Each of ``groups`` is then
     an optimizer, whose settings may be changed between steps, but for ``lr``: its rate stays ``ratio`` times
-    that of the whole optimizer, so a schedule, which sets the latter, scales the rates of all groups.
+    that of the whole optimizer, so a schedule, which sets the latter, scales the rates of all groups, and a
+    group gets another rate by another ``ratio``. What is changed on the whole optimizer reaches no group.
 
     A parameter that is passed twice counts once. Raises ValueError for settings out of range, a parameter in
     two groups, and for no parameters, unless they are ``ParametersElsewhere``; TypeError for anything else
@@ -89,7 +90,7 @@ class Optimizer:
         for name, value in at_least_zero.items():
             if not value >= 0:
                 raise ValueError(f"{name} must not be negative, got {value}")
-        self.lr, self.ratio = lr, 1.0
+        self.lr, self.ratio, self.rate = lr, 1.0, lr
         for group in self.groups:
             group.ratio = group.lr / lr
         self.state: list[dict[str, Any]] = [{} for _ in self.parameters]
@@ -100,7 +101,7 @@ class Optimizer:
         >>> Adagrad([Parameter(np.zeros((10, 784))), Parameter(np.zeros(10))], 0.1)
         Adagrad(2 parameters of 7,850 elements, lr=0.1, eps=1e-10, weight_decay=0.0, maximize=False)
         """
-        hidden = ("parameters", "state", "ratio")
+        hidden = ("parameters", "state", "ratio", "rate")
         settings = [f"{name}={value!r}" for name, value in vars(self).items() if name not in hidden]
         size = sum(parameter.size for parameter in self.parameters)
         trained = f"{len(self.parameters)} parameters of {size:,} elements"
@@ -129,8 +130,8 @@ class Optimizer:
         A rank that owns only some elements passes these as ``parts``, the same ones in the same order at
         every step, and ``total``, which sums an array over the ranks: then norms are those of whole
         parameters, while ``state`` has an entry for each part. Raises ValueError for a rate ``lr`` that is
-        negative or not finite; RuntimeError, without ``parts`` and ``total``, where a strategy updates one of
-        the parameters.
+        negative or not finite, or was set in a group; RuntimeError, without ``parts`` and ``total``, where a
+        strategy updates one of the parameters.
         """
         if parts is None and total is np.asarray:
             for parameter in self.parameters:
@@ -148,7 +149,12 @@ class Optimizer:
         if not 0 <= self.lr < inf:
             raise ValueError(f"lr must not be negative, and finite, got {self.lr}; look at the schedule")
         for group in self.groups:
-            group.lr = group.ratio * self.lr
+            if group.lr != group.rate:
+                raise ValueError(
+                    f"the lr of a group was set to {group.lr}, and is {group.ratio:g} times that of the "
+                    "whole optimizer; set its ratio, as in optimizer.groups[0].ratio = 0.1"
+                )
+            group.lr = group.rate = group.ratio * self.lr
         group_of = self.group_of_each()
         if parts is None:
             numbered = enumerate(self.parameters)
@@ -165,7 +171,7 @@ class Optimizer:
                 self.state.append({})
             if g is not None:
                 group = group_of[n]
-                yield Update(w, g, self.state[i], group.coefficients(self.state[i], rates[n]), group)
+                yield Update(w, g, self.state[i], group.coefficients(self.state[i], float(rates[n])), group)
 
     def group_of_each(self) -> list[Any]:
         """For each parameter the optimizer that has its settings: one of ``groups``, or this one."""
@@ -495,7 +501,7 @@ LOOPS: dict[Callable[..., None], Callable[[Any, Update], bool]] = {
 """What updates a parameter on the host in one pass, by the readable ``update``; False where it does not."""
 
 
-REQUIREMENT = "an optimizer takes a list of parameters, such as model.parameters()"
+REQUIREMENT = "an optimizer takes a list of groups, or a list of parameters, such as model.parameters()"
 
 
 def unique_parameters(parameters: Parameters) -> list[Parameter]:

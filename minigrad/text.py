@@ -6,6 +6,7 @@ Lesson: 17_sequences.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,7 @@ class Text(Dataset):
     """
 
     symbols: bytes = b""
+    sha256: str = ""  # of the whole text
 
 
 def text(length: int = 64, file: Path | None = None, symbols: bytes | None = None) -> Text:
@@ -56,7 +58,7 @@ def text(length: int = 64, file: Path | None = None, symbols: bytes | None = Non
         "entropy of letters": letters_loss(counts),
         "test loss of a table of pairs": pairs_loss(counts, test),
     }
-    return Text("text", train, test, references, symbols)
+    return Text("text", train, test, references, symbols, hashlib.sha256(content).hexdigest())
 
 
 def course() -> bytes:
@@ -117,7 +119,7 @@ def letters_loss(counts: np.ndarray) -> float:
     """The entropy of single symbols, by the counts of pairs: the loss where each symbol's share is known."""
     shares = counts.sum(axis=0) / counts.sum()
     shares = shares[shares > 0]
-    return float(-(shares * np.log(shares)).sum())
+    return 0.0 - float((shares * np.log(shares)).sum())  # of one symbol 0, not -0
 
 
 def pairs_loss(counts: np.ndarray, data: Batch) -> float:
@@ -127,4 +129,4 @@ def pairs_loss(counts: np.ndarray, data: Batch) -> float:
     """
     chances = (counts + 1.0) / (counts + 1.0).sum(axis=1, keepdims=True)
     counted = data.y != PADDING
-    return float(-np.log(chances[data.x[counted], data.y[counted]]).mean())
+    return 0.0 - float(np.log(chances[data.x[counted], data.y[counted]]).mean())

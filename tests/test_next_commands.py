@@ -20,12 +20,12 @@ from backends.entry import main
 from backends.process import launcher
 
 TRAIN = "train --net sigmoid --batch 1000 --epochs 1 --transport threads --checkpoint kept --every 5"
-TRAIN_ON_TEXT = "train --net transformer --length 4 --width 4 --heads 1 --warm-up 1 --transport threads"
+TRAIN_ON_TEXT = "train --net transformer --length 4 --width 4 --heads 1 --transport threads"
 COMMANDS = {
     f"{TRAIN} --trace run.json": r"minigrad trace run\.json",
     "prove --net mlp --data 2 --transport threads": "minigrad lesson 06",
     "test {model}": "minigrad prove --net sigmoid --data 2",
-    f"{TRAIN_ON_TEXT} --text own.txt": "minigrad lesson 01",
+    f"{TRAIN_ON_TEXT} --text own.txt": r"minigrad generate runs/[0-9-]*-transformer/model\.safetensors",
     "generate {writer} --symbols 1": "minigrad lesson 17",
     "trace run.json": "minigrad lesson 06",
     "checkpoint show kept": "minigrad checkpoint verify kept",

@@ -21,6 +21,7 @@ LAYOUT = ("strategy", "options", "data", "pipe", "model", "plan", "schedule", "m
 FREE = (
     *LAYOUT,
     "epochs",
+    "text",  # its content may not change, its name may
     "timetable",
     "pipe_options",
     "recompute",
@@ -101,6 +102,12 @@ def check_settings(generation: Generation, config: dict[str, Any]) -> None:
     settings = generation.facts["config"]
     if not isinstance(settings, dict) or not isinstance(settings.get("epochs"), int):
         raise ValueError(f"{generation.folder} has no settings of a training; take another checkpoint")
+    if settings.get("text_sha256") != config.get("text_sha256") and settings.get("net") == config.get("net"):
+        name = settings.get("text") or "the course's prose"
+        raise ValueError(
+            f"{generation.folder} comes from a training on another text, or {name} has changed since; take "
+            "that text, or leave --resume out"
+        )
     for name, value in settings.items():
         if name not in FREE and config.get(name) != value:
             flag = f"--{name.replace('_', '-')}"

@@ -168,7 +168,7 @@ def ranks() -> Iterator[Finding]:
     crowded = "start fewer: ranks without a core of their own wait for one another" if n > here else ""
     yield Finding("ranks", state, crowded)
     setting = next((os.environ[name] for name in THREAD_VARIABLES if name in os.environ), "")
-    threads = int(setting) if setting.isdigit() else launch.default_threads(n)
+    threads = int(setting) if setting.isdecimal() else launch.default_threads(n)
     own = f"as minigrad sets it; {THREAD_VARIABLES[0]} changes it"
     source = f"{THREAD_VARIABLES[0]} or its like says {setting}" if setting else own
     fewer = f"unset {', '.join(THREAD_VARIABLES)}, or set them to {max(1, here // n)}"

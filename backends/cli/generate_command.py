@@ -15,8 +15,10 @@ from .next_command import NextCommand
 from .saved_model import load_model
 
 
-def written(file: Path, prompt: str, symbols: int, temperature: float, seed: int) -> str:
+def written(file: Path, prompt: str | None, symbols: int, temperature: float, seed: int) -> str:
     """The prompt, and ``symbols`` that the model in a file writes after it.
+
+    A prompt of None is "The ", or the first of the model's symbols where it does not know these.
 
     Raises OSError where the file cannot be read; ValueError where it holds no net that learned from text, for
     symbols that the model does not know, and what ``generate`` refuses.
@@ -26,7 +28,8 @@ def written(file: Path, prompt: str, symbols: int, temperature: float, seed: int
         raise ValueError(
             f"{file} holds {saved.name}, which tells images apart and writes no text; train --net transformer"
         )
-    content = prompt.encode("utf-8", "surrogateescape")
+    content = b"The " if set(b"The ") <= {*saved.symbols} else saved.symbols[:1]
+    content = content if prompt is None else prompt.encode("utf-8", "surrogateescape")
     more = generate(
         saved.model,
         numbers_of(content, saved.symbols, "the prompt"),
@@ -40,7 +43,9 @@ def written(file: Path, prompt: str, symbols: int, temperature: float, seed: int
 
 def write(
     file: Annotated[Path, typer.Argument(help="model file that train wrote")],
-    prompt: Annotated[str, typer.Option(help="how the text begins", metavar="TEXT")] = "The ",
+    prompt: Annotated[
+        str | None, typer.Option(help="how the text begins (default: The, where known)", metavar="TEXT")
+    ] = None,
     symbols: Annotated[int, typer.Option(help="symbols to write", metavar="N", min=1)] = 200,
     temperature: Annotated[
         float, typer.Option(help="0: always the likeliest symbol; 1: as the model learned", metavar="NUMBER")

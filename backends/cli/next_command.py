@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
+from minigrad.models import find_net
 from minigrad.strategy import Strategy
 
 from ..process.launcher import under_mpiexec
 from .options import ParallelOptions
+from .run_folder import MODEL
 
 HOW_RANKS_RUN = ("transport", "oversubscribe")  # options that the next command does not need
 
@@ -37,11 +39,17 @@ class NextCommand(NamedTuple):
 def after_training(
     options: ParallelOptions, flags: Mapping[str, Any], backend: Strategy, trace: Path | None = None
 ) -> NextCommand:
-    """What shows the trace; without one the proof of the same ranks and strategy, or their lesson."""
+    """What shows the trace; without one the proof of the same ranks and strategy, or their lesson.
+
+    One rank that learned from text leads to what it writes.
+    """
     if trace is not None:
         return NextCommand(f"minigrad trace {shlex.quote(str(trace))}", "or open the file in ui.perfetto.dev")
     if backend.size > 1 and backend.traits.equals_serial:
         return NextCommand(f"minigrad prove{arguments(options, flags)}", "are these one machine's gradients?")
+    models = Path("runs").glob(f"*-{options.net}*/{MODEL}") if backend.size == 1 else ()
+    if find_net(options.net).sizes and (newest := max(models, default=None)) is not None:
+        return NextCommand(f"minigrad generate {shlex.quote(str(newest))}", "what has it learned to write?")
     return lesson_of(backend)
 
 

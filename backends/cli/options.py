@@ -286,7 +286,7 @@ class ParallelOptions:
         if self.bounds in (None, "bytes", "time"):
             return self.bounds
         numbers = self.bounds.split(",")
-        if not all(number.strip().isdigit() for number in numbers):
+        if not all(number.strip().isdecimal() for number in numbers):
             raise ValueError(
                 "--bounds takes the first layer of each stage and, last, the number of layers, as 0,3,5, or "
                 f"one of bytes, time; got {self.bounds!r}"

@@ -47,7 +47,7 @@ def load_model(file: Path, net: str | None = None) -> SavedModel:
     check_choice("dtype", dtype, names=DTYPES)
     kind, symbols = find_net(name), notes.get("symbols", "").encode("latin-1", "replace")
     if kind.sizes:
-        if not symbols or not all(notes.get(size, "").isdigit() for size in SIZES):
+        if not symbols or not all(notes.get(size, "").isdecimal() for size in SIZES):
             raise ValueError(
                 f"{file} does not say the symbols and the {', '.join(SIZES)} of its {name}; take a file that "
                 "minigrad train wrote"

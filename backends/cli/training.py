@@ -51,7 +51,7 @@ def batch_size(text: str) -> int | None:
     """``--batch``: a number of samples, or "all" (None)."""
     if text == "all":
         return None
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise ValueError(f"--batch must be a number of samples of at least 1, or all; got {text!r}")
     return int(text)
 
@@ -80,9 +80,10 @@ class Training(NetSettings):
         f"schedule of the learning rate, one of {', '.join(SCHEDULES)}",
         callback=checked_by(find_schedule),
     )
-    warm_up: int = option(
-        0,
-        "steps in which the learning rate rises from a tenth; a cosine begins after them",
+    warm_up: int | None = option(
+        None,
+        "steps in which the learning rate rises from a tenth; a cosine begins after them (default: the "
+        "net's, at most a quarter of all)",
         metavar="STEPS",
         min=0,
     )
@@ -92,7 +93,8 @@ class Training(NetSettings):
     def config(self) -> dict[str, Any]:
         """All settings by name, for metrics.json."""
         settings = asdict(self)
-        return settings.pop("parallel") | settings
+        of_text = {"text_sha256": self.of_text.sha256} if self.sized_net.sizes else {}
+        return settings.pop("parallel") | settings | of_text
 
     def check_capture(self, traced: bool) -> None:
         """Raise ValueError where ``--capture`` cannot be, with the way out."""
@@ -123,9 +125,14 @@ class Training(NetSettings):
     def schedule(self, lr: float, steps: int) -> Schedule:
         """The learning rate of each step of a training that has so many."""
         make: Callable[..., Schedule] = find_schedule(self.lr_schedule)
+        rise = self.warm_up_of(steps)
         if "from_step" in signature(make).parameters:  # a cosine begins after the warm-up
-            make = partial(make, from_step=self.warm_up)
-        return warm_up(make(lr, steps), self.warm_up, lr / 10)
+            make = partial(make, from_step=rise)
+        return warm_up(make(lr, steps), rise, lr / 10)
+
+    def warm_up_of(self, steps: int) -> int:
+        """The steps of the warm-up: ``--warm-up``, or the net's, which gives way in a short training."""
+        return min(find_net(self.net).warm_up, steps // 4) if self.warm_up is None else self.warm_up
 
     def check_momentum(self, backend: Strategy | None) -> None:
         """Raise ValueError where both the strategy and the optimizer would apply momentum."""
@@ -217,7 +224,7 @@ class Training(NetSettings):
         history = checkpoints.load_rest(backend, model, optimizer, same_layout=same)
         results = list(saved.get(tests, []))
         lengths = Lengths(saved, len(history.losses), self.epochs, steps // self.epochs)
-        config = {"momentum": None, **self.config(), "lr": lr, **settings}
+        config = {"momentum": None, **self.config(), "lr": lr, "warm_up": self.warm_up_of(steps), **settings}
         config |= chosen(backend)
         schedule_of = partial(self.schedule, lr)
         rate = lengths.rate(schedule_of)

@@ -49,8 +49,8 @@ FIGURES = start_lesson("17_sequences")
 # *embedding* is a table with a row of numbers, a vector, for each kind of token, and the numbers are learned.
 # Here the text is "abab", and we write the table ourselves: a is (1, 0, 0, 0), b is (0, 1, 0, 0).
 #
-# What comes next depends on what came before. *Attention* takes it from there. From the vector of a token
-# three learned matrices make three vectors:
+# What comes next depends on the tokens before it. By *attention* a token gets what it needs from them. Three
+# learned matrices make three vectors from the vector of each token:
 #
 # - a *query*, which says what the token looks for,
 # - a *key*, which says by what it can be found,
@@ -112,11 +112,12 @@ one, two = ops.attention(q, k, unit, causal=True, documents=documents).data[:, :
 save(drawings.three_masks(weights, one, two), FIGURES / "weights.png")
 
 # %% [markdown]
-# *Which results change if a later token changes?* Those of this token and of the tokens after it; all others
-# have the same bits. So one forward makes a prediction at every place, and each without what it predicts.
-# *What does a token of padding look at?* At nothing; a softmax without this case divides 0 by 0. *Why divide
-# by sqrt(D)?* The product of two random vectors of D numbers is a sum of D terms, and its standard deviation
-# grows like sqrt(D). Without the division one weight of many is nearly 1, and hardly any gradient passes:
+# *Which results change if one token changes?* Those of this token and of the tokens after it; all others have
+# the same bits. So one forward pass makes a prediction at every place, and none of them has seen the token
+# that it predicts. *What does a token of padding look at?* At nothing; the op treats it as a case of its own,
+# since a softmax of no scores would divide 0 by 0. *Why divide by sqrt(D)?* The product of two random vectors
+# of D numbers is a sum of D terms, and its standard deviation grows like sqrt(D). Without the division one
+# weight of many is nearly 1, and hardly any gradient passes:
 
 # %%
 changed = k + (np.arange(8) == 4)[:, None, None]
@@ -139,11 +140,11 @@ assert raw > 0.9 and scaled < 0.4, f"largest weights {raw:.2f}, {scaled:.2f}; ex
 # weights of long rows fill the memory. The softmax seems to need all scores of a query at once, for their
 # sum. It does not: the result can be made from *pieces* of the keys.
 #
-# A piece gives two things: o, the mean of its values, and lse, the logarithm of the sum of its exponentials
-# (*log-sum-exp*). Two pieces are merged by a mean of their two o, weighted by their two sums. An example with
-# scores that are logarithms, ln 2 and ln 6 in one piece and ln 1 and ln 3 in the other, with the values 10,
-# 20, 30, 40: the sums are 8 and 4, the means are (2 10 + 6 20) / 8 = 17.5 and (1 30 + 3 40) / 4 = 37.5, and
-# together they are (8 17.5 + 4 37.5) / 12 = 24.17, with the sum 12.
+# A piece gives two things: o, the mean of its values by the softmax of its own scores, and lse, the logarithm
+# of the sum of their exponentials (*log-sum-exp*). Two pieces are merged by a mean of their two o, weighted
+# by their two sums. An example with scores that are logarithms, ln 2 and ln 6 in one piece and ln 1 and ln 3
+# in the other, with the values 10, 20, 30, 40: the sums are 8 and 4, the means are (2 10 + 6 20) / 8 = 17.5
+# and (1 30 + 3 40) / 4 = 37.5, and together they are (8 17.5 + 4 37.5) / 12 = 24.17, with the sum 12.
 #
 # One thing needs care: exp(1000) is too large for a computer. So the largest score m is subtracted first, and
 # everything is computed with exp(score - m). This changes nothing, since o is a quotient of two sums.
@@ -242,11 +243,11 @@ save(drawings.running_softmax(ROW, right, wrong), FIGURES / "pieces.png")
 #
 # ## 3. Memory need not grow with S squared
 # Backward needs what forward computed (lesson 03). The readable form keeps the weights of every row, head
-# and query: B heads S S numbers. In pieces they do not exist. Backward computes them again, tile by tile,
-# from q, k and the lse of each query, as exp(score - lse). It keeps the result o and one lse for each query
-# and head: B S (h + heads) numbers, where h = heads D is the *width*.
+# and query: B heads S S numbers. The form in pieces never has all of them. Its backward computes them again,
+# a piece (or *tile*) at a time, from q, k and the lse of each query, as exp(score - lse). For this it keeps
+# the result o and one lse for each query and head: B S (h + heads) numbers, where h = heads D is the *width*.
 #
-# The gradients, with p for the weights and g for the gradient of o: dv = pᵀ g. The gradient of a softmax is
+# The gradients, with p for the weights and g for the gradient of o: dv = pᵀ g. The gradient of the scores is
 # p (dp - delta), where dp = g vᵀ, and delta is the sum of p dp over all keys. This looks like one more pass
 # over the row. But delta is also the scalar product of g and o, so it is made once, before the tiles. Here
 # is the whole op for one head, with tiles of 16 keys:
@@ -293,7 +294,7 @@ assert nbytes == 8 * 50 * (8 + 1), f"held {nbytes} bytes, expected {8 * 50 * (8 
 
 # %% [markdown]
 # Now the library's two forms, in `minigrad/ops/attention.py` and `minigrad/ops/fast/attention.py`, with 4
-# heads of 16 numbers. (q, k and v belong to what made them, and are not counted.)
+# heads of 16 numbers. (q, k and v are held by the ops that made them, and are not counted.)
 
 # %%
 LENGTHS = (64, 128, 256, 512, 1024)
@@ -328,13 +329,13 @@ save(drawings.memory(LENGTHS, bytes_by_length), FIGURES / "memory.png")
 #   becomes (-1, 1). It has a learned factor and a learned bias for each number;
 # - a **residual** is the sum x + f(x): the layer f computes what is added, and the vector itself is kept.
 #
-# *Pre-norm* means that the norm stands before f and not after the sum: x + f(norm(x)). So a sum of all
-# results leads from the input to the end, and a gradient comes back along it unchanged. If f doubles its
-# input, (1, 3) becomes (1, 3) + 2 (-1, 1) = (-1, 5).
+# *Pre-norm* means that the norm stands before f and not after the sum: x + f(norm(x)). So the vector at the
+# end is the input plus the results of all layers, and through this sum a gradient comes back to the input
+# unchanged. If f doubles its input, (1, 3) becomes (1, 3) + 2 (-1, 1) = (-1, 5).
 #
 # The embedding (`token_embedding.py`) adds a learned vector for the place in the row, since attention itself
-# does not see order. At the end the scores of all next symbols are the products of the token's vector with
-# the rows of the same table, which is used twice (*tied*).
+# does not see order. At the end the score of each possible next symbol is the scalar product of the token's
+# vector and that symbol's row in the same table. So the table is used twice; such weights are called *tied*.
 
 # %%
 print("\n4. A small transformer learns to write like this course")
@@ -427,10 +428,11 @@ for text_line in textwrap.wrap(bytes(prose.symbols[i] for i in [*start, *more]).
 # all heads found. So a rank can have some of the heads: their rows of qkv, and their columns of out. The
 # feed-forward net after it is the pair of lesson 11.
 #
-# Around both stand the two ops of lesson 11: f, `fan_out`, is nothing forward and an all-reduce backward; g,
-# `fan_in`, is an all-reduce forward and nothing backward. Norms and residuals are computed on every rank.
-# The picture shows which rows and columns a rank has (`cut` in split_block.py); here is the block, by hand.
-# The bias of out is added after the sum; before it, each rank would add it once.
+# Before both stands the op f of lesson 11, and after both its op g: f, `fan_out`, does nothing in forward and
+# an all-reduce in backward; g, `fan_in`, does an all-reduce in forward and nothing in backward. Norms and
+# residuals are computed on every rank. The picture shows which rows and columns a rank has (`cut` in
+# split_block.py); here is the block, by hand. The bias of out is added after the sum; before it, each rank
+# would add it once.
 
 # %%
 print("\n5. Heads are neurons")
@@ -494,12 +496,13 @@ assert off <= bound_for(float), f"three ranks: off by {off:.1e}, limit {bound_fo
 # ## 6. The same bytes, less memory
 # By heads, all ranks hold all tokens between the products: the inputs of the norms, and their results. An
 # all-reduce around a ring (lesson 05) is two things, a *reduce-scatter*, after which each rank has the sum of
-# its part, and an *all-gather*, which gives all parts to all ranks. Megatron's second form works between the
-# two: after the sum each rank keeps only its tokens, for norms and residuals, and before the next product it
-# gathers all. So f becomes an all-gather and g a reduce-scatter, and nothing else in the block changes.
+# its part, and an *all-gather*, which gives all parts to all ranks. Megatron's second form does norms and
+# residuals between the two: after the reduce-scatter each rank has only some of the tokens, and before the
+# next product an all-gather gives it the others. So f becomes an all-gather and g a reduce-scatter, and
+# nothing else in the block changes.
 #
-# What acts on some tokens alone, the norms and the two biases after the sums, then has a part of its gradient
-# on each rank; these few numbers are summed at the end of the step.
+# A rank then uses the parameters of the norms, and the two biases after the sums, for its own tokens only. So
+# it has only a part of their gradients; these few numbers are summed over the ranks at the end of the step.
 
 # %%
 print("\n6. The same bytes, less memory")
@@ -550,14 +553,15 @@ save(drawings.activation_bars(bars), FIGURES / "activations.png")
 # %% [markdown]
 # The unit is B S h numbers, the size of x; what stays whole on every rank is hatched in the picture. By heads
 # this is 4, inputs and outputs of two norms. By tokens it is 2, the gathered inputs of qkv and of the first
-# layer of neurons, which the gradients of these weights need. The paper keeps parts of these as well, and
-# gathers them again in backward. The library has all three forms (`tokens.py`, in the folder of `heads.py`);
-# `backends/model_parallel/activation_memory.py` has their formulas.
+# layer of neurons, which the gradients of these weights need. In the paper a rank keeps only its tokens of
+# these as well, and backward gathers them again. The library has all three forms (`tokens.py`, in the folder
+# of `heads.py`); `backends/model_parallel/activation_memory.py` has their formulas.
 #
-# *What does gathering again cost?* Two more all-gathers for a block, 10 (p - 1) / p instead of 8 (p - 1) / p.
-# *Why is this `all_gather` not `join_in`?* After it each rank computes its own heads with all tokens, so the
-# gradients of all ranks are summed. `join_in` takes the rank's own gradient, as if all ranks computed the
-# same. *Whose gradients become partial?* Those of the norms and of the two biases.
+# *What does gathering again cost?* Two more all-gathers for a block: on p ranks each sends 10 (p - 1) / p
+# times B S h numbers, instead of 8 (p - 1) / p. *Why `all_gather` and not `join_in`, which gathers as well?*
+# Each rank computes its own heads with all tokens, so the backward of `all_gather` sums the gradients of all
+# ranks. The backward of `join_in` takes the rank's own gradient, as if all ranks computed the same. *Whose
+# gradients become partial?* Those of the norms and of the two biases.
 #
 # Read: Korthikanti et al. 2022, arXiv:2205.05198, section 4.
 #
@@ -617,8 +621,8 @@ for name, form in (("packed", lambda: token_mean(net(x), y)), ("mean of means", 
 # %% [markdown]
 # Ranks that divide by the number of their own labels make a mean of means, too. `WeightedMean` takes a sum
 # and a divisor, which it computes for the labels of the whole batch; every rank knows these, so this needs no
-# message. We add a row of padding: on four ranks one rank has nothing to learn from. The wrong loss does not
-# even start: a backend compares the loss of a few samples with that of their parts.
+# message. We add a row of padding: on four ranks one rank has nothing to learn from. A training with the
+# wrong loss does not even start: a backend compares the loss of a few samples with that of their parts.
 
 # %%
 batch = Batch(*packed(DOCUMENTS, padding_rows=1))

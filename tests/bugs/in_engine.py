@@ -59,7 +59,7 @@ def loops_have_the_bits_of_updates() -> None:
     for make in (
         lambda p: optim.SGD(p, 0.1, momentum=0.9, nesterov=True, weight_decay=0.03),
         lambda p: optim.Adam(p, 0.01, weight_decay=0.03),
-        lambda p: optim.AdamW(p, 0.01, weight_decay=0.03),
+        lambda p: optim.AdamW(p, np.float64(0.01), weight_decay=0.03),
     ):
         for order in (testing.c_order, testing.fortran_order):
             has_the_bits_of_update(make, (30, 40), np.float32, order)
@@ -644,6 +644,8 @@ BUGS = [
     Bug("a forward on a class is passed over", "Module.unchanged_type",
         "kind.written == (kind.forward, kind.__call__)", "True", a_spy_is_called,
         "the forward of <class .* was passed over"),
+    Bug("a rate of NumPy makes float64 of a step", "Optimizer.updates", "float(rates[n])", "rates[n]",
+        loops_have_the_bits_of_updates, "off by"),
     Bug("a loop rounds a product and a sum once", "machine_code", "False if exactly else", "",
         loops_have_the_bits_of_updates, "is off by"),
     Bug("a loop of Nesterov takes the gradient alone", "write_sgd", "d + momentum * v[i] if nesterov",

@@ -29,6 +29,11 @@ def simple_rules_are_counted() -> None:
         text_laws.simple_rules_are_counted(text.text, Path(folder, "t"), CONTENT, 3)
 
 
+def one_symbol_has_no_loss() -> None:
+    with TemporaryDirectory() as folder:
+        text_laws.simple_rules_are_counted(text.text, Path(folder, "t"), b"a" * 11, 1)
+
+
 def a_symbol_is_refused_with_its_place() -> None:
     text_laws.symbols_have_numbers_or_are_refused(text.numbers_of, CONTENT, b"a?b!")
 
@@ -93,6 +98,8 @@ BUGS = [
         "range(0, len(data) - batch_size, batch_size)", a_loss_is_a_mean_over_symbols, "not"),
     Bug("an accuracy is along the axis of symbols", "train.accuracy", "if scores.ndim != 2:", "if False:",
         accuracy_is_of_one_label_a_sample, "was|were not refused|broadcast"),
+    Bug("one symbol has less than no entropy", "text.letters_loss", "return 0.0 - float(", "return -float(",
+        one_symbol_has_no_loss, "-0 nats"),
     Bug("a model sees the first symbols", "generate.generate", "row[-length:]", "row[:length]",
         a_text_is_written_by_the_scores, ""),
     Bug("a temperature makes unlikely symbols rarer", "generate.drawn", "scores / temperature",

@@ -15,6 +15,7 @@ MAKERS = {
     "plain": lambda p: optim.SGD(p, 0.1),
     "uphill": lambda p: optim.SGD(p, 0.1, momentum=0.9, maximize=True),
     "adam": lambda p: optim.Adam(p, 0.01),
+    "a rate of NumPy": lambda p: optim.Adam(p, np.float64(0.01)),
     "amsgrad": lambda p: optim.Adam(p, 0.01, amsgrad=True),
     "adam, decay": lambda p: optim.Adam(p, 0.01, weight_decay=0.03),
     "adamw": lambda p: optim.AdamW(p, 0.01, weight_decay=0.03),
@@ -28,6 +29,7 @@ MAKERS = {
     st.sampled_from([c_order, fortran_order, with_gaps]),
 )
 @example("adamw", [1001], np.float32, c_order)
+@example("a rate of NumPy", [1001], np.float32, c_order)
 @example("nesterov, decay", [1001], np.float32, c_order)
 def test_a_step_by_loops_has_the_bits_of_update(name, shape, dtype, order):
     has_the_bits_of_update(MAKERS[name], shape, dtype, order)

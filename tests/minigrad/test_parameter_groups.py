@@ -1,5 +1,7 @@
 """Laws of minigrad/optim.py: groups of parameters with settings of their own."""
 
+import copy
+import pickle
 import re
 from functools import partial
 
@@ -120,6 +122,32 @@ def test_an_own_optimizer_has_groups():
     assert [float(w.data[0, 0]) for w in ws] == [0.75, 0.875]
 
 
+def test_the_rate_of_a_group_is_changed_by_its_ratio():
+    """A rate that is set in a group itself would be lost at the next step, and is refused."""
+    w = matrix()
+    optimizer = optim.SGD([{"params": [w], "lr": 0.5}, {"params": [matrix()]}], 0.25)
+    optimizer.groups[0].ratio = 3.0
+    w.grad = on_device(np.ones((2, 2)))
+    optimizer.step()
+    assert np.all(to_host(w.data) == 0.25) and optimizer.groups[0].lr == 0.75
+    optimizer.groups[0].lr = 0.1
+    words = "the lr of a group was set to 0.1, and is 3 times that of the whole optimizer; set its ratio"
+    with pytest.raises(ValueError, match=words):
+        optimizer.step()
+    assert np.all(to_host(w.data) == 0.25)
+
+
+@pytest.mark.parametrize("own", [copy.deepcopy, lambda optimizer: pickle.loads(pickle.dumps(optimizer))])
+def test_a_copy_has_groups_of_its_own(own):
+    w = matrix()
+    copied = own(optim.SGD([{"params": [w], "lr": 0.5}, {"params": [matrix()]}], 0.25))
+    for parameter in copied.parameters:
+        parameter.grad = on_device(np.ones((2, 2)))
+    copied.step()
+    assert [float(to_host(p.data)[0, 0]) for p in copied.parameters] == [0.5, 0.75]
+    assert np.all(to_host(w.data) == 1)
+
+
 @pytest.mark.parametrize(
     ("groups", "kind", "message"),
     [
@@ -133,6 +161,7 @@ def test_an_own_optimizer_has_groups():
             'a group for SGD is a dict with "params", a list of parameters, and settings, of lr, momentum, '
             "nesterov, weight_decay, maximize; got params, betas",
         ),
+        (lambda w: ({"params": [p]} for p in (w,)), TypeError, "takes a list of groups, or a list of param"),
         (lambda w: [{"params": [w]}, [w]], TypeError, "got list"),
         (lambda w: [{"lr": 0.1}], TypeError, "got lr"),
         (lambda w: [{"params": w}], TypeError, "such as model.parameters(); got Parameter"),

@@ -8,7 +8,7 @@ import hashlib
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from minigrad import text as module
 from minigrad.generate import generate
@@ -31,7 +31,8 @@ def test_parts_are_those_of_the_text(tmp_path_factory, content, length):
     text_laws.parts_are_those_of_the_text(text, tmp_path_factory.mktemp("t") / "t", content, length)
 
 
-@given(CONTENTS, st.integers(1, 6))
+@given(content=CONTENTS, length=st.integers(1, 6))
+@example(content=b"a" * 11, length=1)
 def test_simple_rules_are_counted(tmp_path_factory, content, length):
     text_laws.simple_rules_are_counted(text, tmp_path_factory.mktemp("t") / "t", content, length)
 
@@ -45,7 +46,7 @@ def test_an_accuracy_is_refused():
     text_laws.accuracy_is_of_one_label_a_sample(accuracy)
 
 
-@given(st.integers(0, 2**32), st.sampled_from([0.0, 0.1, 1.0, 3.0]))
+@given(st.integers(0, 2**32), st.sampled_from([0.0, 1e-320, 0.1, 1.0, 3.0]))
 def test_a_text_is_written_by_the_scores(seed, temperature):
     text_laws.writes_by_the_scores(generate, seed, temperature)
 
@@ -58,6 +59,14 @@ def test_nothing_is_written_without_a_beginning_or_by_a_negative_temperature(pro
     model = text_laws.TableOfPairs(np.zeros((2, 2)))
     with pytest.raises(ValueError, match=words):
         generate(model, prompt, 1, length=3, temperature=temperature)
+
+
+@pytest.mark.parametrize("score", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_nothing_is_written_by_scores_that_are_not_finite(score, temperature):
+    model = text_laws.TableOfPairs(np.array([[0.0, score], [0.0, 0.0]]))
+    with pytest.raises(ValueError, match="scores that are not finite; train it again with a smaller rate"):
+        generate(model, [0], 1, length=3, temperature=temperature)
 
 
 @given(st.binary(min_size=1), st.binary(max_size=3))

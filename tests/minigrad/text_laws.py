@@ -62,6 +62,7 @@ def simple_rules_are_counted(make: MakeText, file: Path, content: bytes, length:
     ]
     expected = [entropy, math.fsum(losses) / len(losses)]
     np.testing.assert_allclose(list(references.values()), expected, rtol=1e-12, atol=1e-15)
+    assert all(math.copysign(1.0, loss) > 0 for loss in references.values()), f"{references}: -0 nats"
 
 
 class TableOfPairs(Module):
@@ -111,7 +112,7 @@ def falls_on(scores: np.ndarray, temperature: float, uniform: np.random.Generato
     """The first symbol up to which the chances add up to more than a uniform number."""
     if temperature == 0:
         return max(range(len(scores)), key=lambda k: (scores[k], -k))
-    weights = [math.exp((score - max(scores)) / temperature) for score in scores]
+    weights = [math.exp(float(score - max(scores)) / temperature) for score in scores]
     u, total = uniform.random(), 0.0
     for k, weight in enumerate(weights):
         total += weight / math.fsum(weights)

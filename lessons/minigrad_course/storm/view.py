@@ -29,7 +29,7 @@ def places_of(text: str | None, storm: Storm) -> list[int] | None:
     if text is None:
         return None
     words = [] if text == "none" else text.split(",")
-    if not all(word.isdigit() and int(word) < len(storm.faults) for word in words):
+    if not all(word.isdecimal() and int(word) < len(storm.faults) for word in words):
         last = len(storm.faults) - 1
         raise ValueError(
             f"--only takes places of faults as in 0,2, or none; storm {storm.seed} has the faults 0 to {last}"

@@ -324,6 +324,7 @@ MISTAKES = [
     (["train", "--device", "tpu"], "unknown device 'tpu'; choose one of numpy, cupy"),
     (["train", "--capture"], "the device is numpy; add --device cupy, or leave --capture out"),
     (["train", "--batch", "some"], "--batch must be a number of samples of at least 1, or all; got 'some'"),
+    (["train", "--batch", "²"], "--batch must be a number of samples of at least 1, or all; got '²'"),
     (["train", "--batch", "0"], "--batch must be a number of samples of at least 1, or all; got '0'"),
     (["train", "--lr", "-1"], "--lr must be a positive number, got -1.0"),
     (["train", "--lr", "nan"], "--lr must be a positive number, got nan"),

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from backends.cli import generate_command
+from backends.cli.training import Training
 from minigrad.model_file import ModelFile, read_model
 from minigrad.models import find_net
 from minigrad.text import course
@@ -64,6 +65,23 @@ def test_ranks_train_as_one(minigrad, tmp_path):
             assert several[name] == pytest.approx(one[name], rel=1e-12), (ranks, name)
 
 
+def test_the_warm_up_of_a_net_gives_way_in_a_short_training(minigrad, tmp_path):
+    """It takes at most a quarter of all steps; one that --warm-up asks for must fit."""
+    for steps, expected in ((1, 0), (3, 0), (4, 1), (79, 19), (80, 20), (10_000, 20)):
+        assert Training(net="transformer").warm_up_of(steps) == expected
+        assert Training(net="transformer", warm_up=7).warm_up_of(steps) == 7
+        assert Training(net="lenet").warm_up_of(steps) == 0
+    default = FEW[: FEW.index("--warm-up")] + FEW[FEW.index("--warm-up") + 2 :]
+    status, out, errors = minigrad("train", *default, "--lr-schedule", "constant", "--json", "m.json")
+    assert status == 0, out + errors
+    (log,) = tmp_path.glob("runs/*/metrics.jsonl")
+    records = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    assert [record["lr"] for record in records if "lr" in record] == pytest.approx([2e-4] + 5 * [2e-3])
+    assert json.loads((tmp_path / "m.json").read_text(encoding="utf-8"))["config"]["warm_up"] == 1
+    status, _, err = minigrad("train", *FEW, "--warm-up", "6")
+    assert status == 1 and "--warm-up 6 must be less than the 6 steps of the run" in err
+
+
 def test_a_training_goes_on_from_its_checkpoint(minigrad, tmp_path):
     whole, _ = figures(minigrad, tmp_path)
     figures(minigrad, tmp_path, "--epochs", "1", "--checkpoint", "c", "--lr-schedule", "constant")
@@ -73,6 +91,11 @@ def test_a_training_goes_on_from_its_checkpoint(minigrad, tmp_path):
         assert more[name] == pytest.approx(again[name], rel=1e-12) and more[name] != whole[name]
     status, _, err = minigrad("train", *FEW, "--length", "4", "--resume", "c", "--lr-schedule", "constant")
     assert status == 1 and "a training with --length 8, and this one has 4; pass the same" in err
+    (tmp_path / "few.txt").rename(tmp_path / "moved")
+    figures(minigrad, tmp_path, "--resume", "c", "--lr-schedule", "constant", "--text", "moved")
+    (tmp_path / "few.txt").write_bytes(course()[:180].swapcase())  # of as many symbols, with other numbers
+    status, _, err = minigrad("train", *FEW, "--resume", "c", "--lr-schedule", "constant")
+    assert status == 1 and "on another text, or few.txt has changed since; take that text, or leave" in err
 
 
 @pytest.mark.parametrize(
@@ -117,6 +140,12 @@ def test_a_text_is_written(minigrad, tmp_path):
         minigrad("generate", str(file), "--temperature", "0", "--prompt", "a", "--seed", s)[1] for s in "12"
     ]
     assert greedy[0] == greedy[1] and len(greedy[0]) == 202
+    arrays, notes = read_model(file)
+    assert not set("The ") <= set(symbols := notes["symbols"])
+    assert minigrad("generate", str(file), "--symbols", "1")[1].startswith(symbols[0])
+    known = "".join(dict.fromkeys("The " + symbols))[: len(symbols)]
+    ModelFile(arrays, notes | {"symbols": known}).write(tmp_path / "known")
+    assert minigrad("generate", "known", "--symbols", "1")[1].startswith("The ")
     for old, new in (("rng=seed", "rng=0"), ("(content + bytes", "(bytes")):
         broken = mutant("backends.cli.generate_command", (old, new))
         expected = generate_command.written(file, "a", 30, 1.0, 1)
@@ -136,6 +165,7 @@ def test_a_text_is_written(minigrad, tmp_path):
         (["test", "MODEL", "--dataset", "mnist"], "cannot be tested on mnist; choose --dataset text"),
         (["test", "MODEL", "--text", "latin"], "latin is no text in UTF-8: byte 3 is 0xe9; convert it"),
         (["test", "MODEL", "--net", "mlp"], "holds no mlp: the state lacks 1.bias"),
+        (["test", "squared"], "squared does not say the symbols and the length, width, heads, blocks"),
         (["test", "wider"], "wider holds no transformer: "),
         (["test", "digits", "--text", "few.txt"], "--text is for nets that learn from text, not for mlp"),
     ],
@@ -147,6 +177,7 @@ def test_what_is_no_model_for_text_is_refused_in_one_line(minigrad, tmp_path, ar
     arrays, notes = read_model(file)
     ModelFile(arrays, {"net": "transformer"}).write(tmp_path / "bare")
     ModelFile(arrays, notes | {"width": "16"}).write(tmp_path / "wider")
+    ModelFile(arrays, notes | {"heads": "²"}).write(tmp_path / "squared")
     status, out, err = minigrad(*(str(file) if word == "MODEL" else word for word in arguments))
     assert status == 1 and not out and err.count("\n") == 1 and words in err, err
 
