@@ -66,10 +66,13 @@ class Attention(Module):
         self.out = Linear(width, width, rng=rng, dtype=dtype)
 
     def forward(self, x: Any, **masks: Any) -> Tensor:
-        if np.ndim(x) != 3:
-            raise ValueError(
-                f"attention takes tokens (B, S, width), got {np.shape(x)}; x[None] is one sample"
-            )
+        check_tokens(np.shape(x))
         qkv, size = self.qkv(x), 3 * self.size
         o = self.core(ops.reshape(qkv, shape=(*qkv.shape[:-1], qkv.shape[-1] // size, size)), **masks)
         return self.out(ops.reshape(o, shape=(*qkv.shape[:-1], qkv.shape[-1] // 3)))
+
+
+def check_tokens(shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless ``shape`` is that of tokens (B, S, width)."""
+    if len(shape) != 3:
+        raise ValueError(f"attention takes tokens (B, S, width), got {shape}; x[None] is one sample")

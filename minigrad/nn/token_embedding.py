@@ -33,14 +33,8 @@ class TokenEmbedding(Module):
         self.position = Parameter(sample(draw, (length, width), dtype))
 
     def forward(self, x: Any) -> Tensor:
-        shape, length = np.shape(x), len(self.position)
-        if len(shape) != 2:
-            raise ValueError(f"the model takes symbols (B, S), got the shape {shape}; x[None] is one row")
-        if (n := shape[1]) > length:
-            raise ValueError(
-                f"the model has {length} positions, the text {n} symbols; cut it, or train with --length {n}"
-            )
-        return ops.embedding(self.weight, x) + self.position[:n]
+        check_places(shape := np.shape(x), len(self.position))
+        return ops.embedding(self.weight, x) + self.position[: shape[1]]
 
     def describe(self) -> str:
         return "{}, {}, {}".format(*self.weight.shape, len(self.position))
@@ -57,3 +51,13 @@ class Unembedding(Module):
 
     def describe(self) -> str:
         return "{1}, {0}".format(*self.weight.shape)
+
+
+def check_places(symbols: tuple[int, ...], length: int) -> None:
+    """Raise ValueError unless ``symbols`` is the shape (B, S) of rows that fit into so many places."""
+    if len(symbols) != 2:
+        raise ValueError(f"the model takes symbols (B, S), got the shape {symbols}; x[None] is one row")
+    if (n := symbols[1]) > length:
+        raise ValueError(
+            f"the model has {length} positions, the text {n} symbols; cut it, or train with --length {n}"
+        )

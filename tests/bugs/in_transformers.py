@@ -22,6 +22,14 @@ def heads_train_like_serial() -> None:
     laws.splits_heads("heads", NET, 4)
 
 
+def heads_see_their_masks() -> None:
+    laws.sees_masks("heads", NET, 2, "heads")
+
+
+def wrong_rows_are_refused() -> None:
+    laws.refuses("heads", NET.build, NET.plan(vocabulary=True), np.zeros((1, 2, 5), int))
+
+
 def tokens_train_like_serial() -> None:
     laws.splits_heads("tokens", NET, 2, micro=2)
 
@@ -118,6 +126,11 @@ BUGS = [
     Bug("the neurons of heads are split evenly", "HeadsAttention.__init__",
         "neurons=self.heads.repeat(3 * self.size)", "neurons=None", heads_train_like_serial,
         f"{SERIAL}|reshape"),
+    Bug("a rank's heads see by the masks of the first ones", "HeadsAttention.own_part",
+        "self.heads.on_axis(-3).local_part(mask)", "mask[..., : self.heads.local_size, :, :]",
+        heads_see_their_masks, SERIAL),
+    Bug("rows of any shape are looked up", "VocabularyEmbedding.sharded_forward",
+        "check_places(x.shape, len(self.position))", "pass", wrong_rows_are_refused, "broadcast"),
     Bug("a block forgets what it came from", "heads.total", "x.local + y.local", "y.local",
         heads_train_like_serial, SERIAL),
     Bug("labels of other ranks' classes count", "sharded_cross_entropy",

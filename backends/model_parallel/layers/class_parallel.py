@@ -41,8 +41,8 @@ def sharded_cross_entropy(
     xp, comm, shape = array_module(logits), shard.comm, logits.shape
     if len(shape) != 2:
         raise ValueError(
-            f"classes that are split over ranks need logits (N, classes), got {shape}; flatten them, "
-            'or split the last layer by "gathered"'
+            f"classes that are split over ranks need logits (N, classes), got {shape}; for tokens take "
+            "nn.CrossEntropyLoss(class_axis=-1), or leave the last layer out of the plan"
         )
     n = len(logits)
     labels = xp.asarray(labels)

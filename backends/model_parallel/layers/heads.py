@@ -10,7 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from minigrad import nn, ops
+from minigrad.device import Array
 from minigrad.module import Module, Sequential
+from minigrad.nn.attention import check_tokens
+from minigrad.tensor import Tensor
 
 from ...comm.communicator import Communicator
 from .layer import ShardedLayer
@@ -24,7 +27,8 @@ class HeadsAttention(ShardedLayer):
     """Some of an attention's heads: x (B, S, width) is replicated, and so is the output, after an all-reduce.
 
     Forward is that all-reduce, backward one of the gradient of x. The ranks' heads differ by one at most; a
-    rank without any takes part in the sums. ``core`` gets this rank's heads (B, S, heads, 3 D).
+    rank without any takes part in the sums. ``core`` gets this rank's heads (B, S, heads, 3 D), and of a
+    ``mask`` their part.
     """
 
     def __init__(
@@ -45,11 +49,24 @@ class HeadsAttention(ShardedLayer):
         self.splits_tokens = self.out.splits_tokens
 
     def sharded_forward(self, a: ShardedTensor, **masks: Any) -> ShardedTensor:
+        check_tokens(a.local.shape)
         qkv = self.qkv.sharded_forward(a).local
         tokens, heads = qkv.shape[:-1], self.heads.local_size
+        if masks.get("mask") is not None:
+            masks["mask"] = self.own_part(Tensor(masks["mask"]).data)
         o = self.core(ops.reshape(qkv, shape=(*tokens, heads, 3 * self.size)), **masks)
         o = ops.reshape(o, shape=(*tokens, heads * self.size))
         return self.out.sharded_forward(ShardedTensor(o, (self.heads.repeat(self.size),)))
+
+    def own_part(self, mask: Array) -> Array:
+        """The mask of this rank's heads, from one that broadcasts to (B, heads, S, T); else ValueError."""
+        if mask.ndim < 3 or mask.shape[-3] == 1:
+            return mask
+        if mask.shape[-3] != self.heads.length:
+            raise ValueError(
+                f"attention of {self.heads.length} heads cannot take a mask {mask.shape}; broadcast it"
+            )
+        return self.heads.on_axis(-3).local_part(mask)
 
     def describe(self) -> str:
         return f"{self.heads.local_size} of {self.heads.length} heads"

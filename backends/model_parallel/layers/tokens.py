@@ -11,6 +11,7 @@ from __future__ import annotations
 from minigrad import nn, ops
 from minigrad.device import Array
 from minigrad.module import Module
+from minigrad.nn.attention import check_tokens
 from minigrad.op import op
 from minigrad.ops.linear import as_rows
 from minigrad.pullback import OpResult
@@ -28,7 +29,11 @@ TOKENS = 1
 
 
 def on_tokens(a: ShardedTensor, comm: Communicator) -> ShardedTensor:
-    """``a`` (N, S, features) split by its tokens, as evenly as can be; from a whole one without a message."""
+    """``a`` (N, S, features) split by its tokens, as evenly as can be; from a whole one without a message.
+
+    Raises ValueError for other axes.
+    """
+    check_tokens(a.local.shape)
     return a.redistribute(even_shard(TOKENS, comm, a.shape[TOKENS]))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from minigrad import nn
 from minigrad.device import Array, array_module, on_gpu
+from minigrad.nn.token_embedding import check_places
 from minigrad.op import op
 from minigrad.ops.selection import sum_by_row
 from minigrad.pullback import OpResult
@@ -75,11 +76,7 @@ class VocabularyEmbedding(ShardedLayer):
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
         x = a.gather().local
-        n, length = x.shape[TOKENS], len(self.position)
-        if n > length:
-            raise ValueError(
-                f"the model has {length} positions, the text {n} symbols; cut it, or train with --length {n}"
-            )
+        check_places(x.shape, len(self.position))
         return self.summed(embedding_of_part(self.weight, x, shard=self.shard))
 
     def summed(self, y: Tensor) -> ShardedTensor:

@@ -4,10 +4,12 @@ symbols holds what the table says; it trains like the serial one, and sends what
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
@@ -113,6 +115,58 @@ def splits_heads(
 ) -> None:
     plan = net.plan(vocabulary=vocabulary)
     trains(net, ranks, lambda c: ModelParallel(c, plan, micro_batches=micro, **FORMS[form]), sizes=sizes)
+
+
+class Masked(nn.Module):
+    """An attention and blocks inside of a module, which gives them ``masks`` that it makes of its symbols."""
+
+    def __init__(self, net: Net, masks: str, rng: np.random.Generator):
+        self.masks, self.heads = masks, net.heads
+        self.attention = nn.Attention(net.width, net.heads, rng=rng)
+        self.blocks = [net.block(rng) for _ in range(net.blocks)]
+        self.last = nn.Linear(net.width, net.symbols, rng=rng)
+        self.table = nn.TokenEmbedding(net.symbols, net.width, net.tokens, rng=rng)
+
+    def forward(self, x: Any) -> Tensor:
+        (n, size), keys = x.shape, np.arange(x.shape[1])
+        heads = (keys + np.arange(self.heads)[:, None, None]) % 3 > 0  # (heads, 1, S)
+        kinds: dict[str, dict[str, Any]] = {
+            "documents": {"documents": keys[None] // 2 + 0 * x.data},
+            "heads": {"mask": heads},
+            "samples and heads": {"mask": np.broadcast_to(heads, (n, self.heads, size, size))},
+            "one for all": {"mask": heads[:1]},
+        }
+        x = self.attention(self.table(x), **kinds[self.masks])
+        for block in self.blocks:
+            x = block(x, **kinds[self.masks])
+        return self.last(x)
+
+
+def sees_masks(form: str, net: Net, ranks: int, masks: str) -> None:
+    plan = dict.fromkeys(("attention", *(f"blocks.{i}" for i in range(net.blocks))), "heads")
+    strategy = lambda comm: ModelParallel(comm, plan, **FORMS[form])  # noqa: E731
+    trains(net, ranks, strategy, build=lambda rng: Masked(net, masks, rng))
+
+
+def refuses(
+    form: str,
+    build: Callable[..., Any],
+    plan: dict[str, str],
+    x: np.ndarray,
+    *,
+    words: str = "",
+    **masks: Any,
+) -> None:
+    """Assert that ranks refuse an input in the words of one machine, or in these ``words``."""
+    with pytest.raises(ValueError, match=words or None) as serial:
+        build(np.random.default_rng(0))(x, **masks)
+    words = re.escape(words or str(serial.value).split("): ")[-1])
+
+    def work(comm):
+        ModelParallel(comm, plan, **FORMS[form]).place(build(np.random.default_rng(0)))(x, **masks)
+
+    with pytest.raises(ValueError, match=words):
+        run_ranks(2, work)
 
 
 def stacks(

@@ -18,6 +18,8 @@ from tests.backends.model_parallel.transformer_laws import (
     Net,
     holds,
     keeps_inputs,
+    refuses,
+    sees_masks,
     sends,
     splits_heads,
     stacks,
@@ -127,25 +129,24 @@ def test_layers_inside_of_a_block_can_be_named(form):
     trains(net, 2, lambda comm: ModelParallel(comm, net.inner_plan(), **FORMS[form]))
 
 
-def test_a_block_in_any_module_is_split_and_sees_masks():
-    class Documents(nn.Module):
-        def __init__(self, net, rng):
-            self.attention = nn.Attention(net.width, net.heads, rng=rng)
-            self.blocks = [net.block(rng) for _ in range(net.blocks)]
-            self.last = nn.Linear(net.width, net.symbols, rng=rng)
-            self.table = nn.TokenEmbedding(net.symbols, net.width, net.tokens, rng=rng)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("masks", ["documents", "heads", "samples and heads", "one for all"])
+def test_a_block_in_any_module_is_split_and_sees_masks(form, masks):
+    for ranks in (2, 4):
+        sees_masks(form, Net(heads=3), ranks, masks)
 
-        def forward(self, x):
-            documents = np.arange(x.shape[1])[None] // 2 + 0 * x.data
-            x = self.attention(self.table(x), documents=documents)
-            for block in self.blocks:
-                x = block(x, documents=documents)
-            return self.last(x)
 
-    net, plan = Net(heads=3), {"attention": "heads", "blocks.0": "heads", "blocks.1": "heads"}
-    for form in FORMS.values():
-        strategy = lambda comm, form=form: ModelParallel(comm, plan, **form)  # noqa: E731
-        trains(net, 2, strategy, build=lambda rng: Documents(net, rng))
+@pytest.mark.parametrize("form", FORMS)
+def test_ranks_refuse_what_one_machine_refuses(form):
+    net = Net(heads=3)
+    for shape in ((6,), (1, 2, 6), (1, 7)):
+        refuses(form, net.build, net.plan(vocabulary=True), np.zeros(shape, int))
+    for shape in ((6, 12), (1, 2, 6, 12)):
+        refuses(form, net.block, {"attention": "heads"}, np.zeros(shape))
+        refuses(form, lambda rng: nn.Sequential(net.block(rng)), {"0": "heads"}, np.zeros(shape))
+    for heads in (2, 6):
+        mask, x = np.ones((heads, 6, 6), bool), np.zeros((1, 6, 12))
+        refuses(form, net.block, {"attention": "heads"}, x, words="cannot take a mask", mask=mask)
 
 
 @FEW
