@@ -16,20 +16,8 @@ from minigrad.models import find_net
 from minigrad.text import course
 from tests.bugs.mutant import mutant
 
-SMALL = [
-    "--net",
-    "transformer",
-    "--length",
-    "8",
-    "--width",
-    "8",
-    "--heads",
-    "2",
-    "--blocks",
-    "1",
-    "--transport",
-    "threads",
-]
+SIZES = ["--length", "8", "--width", "8", "--heads", "2", "--blocks", "1"]
+SMALL = ["--net", "transformer", *SIZES, "--transport", "threads"]
 FEW = [*SMALL, "--text", "few.txt", "--warm-up", "2", "--batch", "7", "--epochs", "2", "--dtype", "float64"]
 
 
