@@ -31,8 +31,8 @@ from ..comm.communicator import Communicator, WithAllreduce
 from ..consistency import broadcast_model, check_same_batch, check_same_on_all_ranks
 from ..placement import Placeholder, loss_of_output, refuse_placed, shards_of
 from .layers.class_parallel import ClassLinear, class_parallel_loss
-from .layers.layer import ShardedLayer, lookup
-from .layers.pass_through import ELEMENTWISE, PASS_THROUGH, Replicated
+from .layers.layer import ShardedLayer
+from .layers.pass_through import ELEMENTWISE, PASS_THROUGH, Replicated, lookup
 from .layers.sequential import ShardedSequential, named_in_errors
 from .layers.sharding import Shard, ShardedTensor
 from .layers.tokens import RegatheredTokensBlock, TokensBlock, TokenWise, normalizes_each_token

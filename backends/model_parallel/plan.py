@@ -26,7 +26,7 @@ from .layers.class_parallel import ClassLinear
 from .layers.conv import ChannelConv2d, FilterConv2d, GatheredConv2d, GroupedConv2d
 from .layers.heads import HeadsAttention, HeadsBlock, reason_against
 from .layers.linear import ColumnLinear, RowLinear
-from .layers.pass_through import PASS_THROUGH, ShardedLayerClass
+from .layers.pass_through import PASS_THROUGH, ShardedLayerClass, lookup
 from .layers.vocabulary import VocabularyEmbedding, VocabularyUnembedding
 from .naive import GatheredLinear
 
@@ -142,7 +142,7 @@ def cheapest(
         ways: list[tuple[bool, list[Choice]]] = []
         for split, before in best.items():
             gather, back = n_in if split else 0, 0 if first else n_in
-            stays = isinstance(layer, tuple(PASS_THROUGH))  # a split input stays split
+            stays = lookup(PASS_THROUGH, layer, None) is not None  # a split input stays split
             # The kind, the activations to send, whether the output is split, and the weights to store.
             options: list[tuple[str | None, int, bool, float]]
             options = [(None, 0, split, weights) if stays else (None, gather, False, weights)]

@@ -134,9 +134,10 @@ BUGS = [
     Bug("tokens drop alike on all ranks", "ShardedMask.keep",
         "lengths = {shard.axis: shard.length for shard in self.shards}\n",
         "return self.whole.keep(shape, p)\n    lengths = {}\n", tokens_train_like_serial, SERIAL),
-    Bug("a head belongs to two ranks", "HeadsAttention.sharded_forward", "o = self.core(",
-        "qkv = ops.getitem(qkv, index=(slice(None), slice(None), [0, *range(heads)][:heads])) if heads else "
-        "qkv\n    o = self.core(", heads_train_like_serial, SERIAL),
+    Bug("a head belongs to two ranks", "HeadsAttention.sharded_forward",
+        "o = self.core(ops.reshape(qkv, shape=(*tokens, heads, 3 * self.size)), **masks)",
+        "qkv = ops.reshape(qkv, shape=(*tokens, heads, 3 * self.size))\n    twice = [0, *range(heads)][:heads]\n"
+        "    o = self.core(qkv[:, :, twice] if heads else qkv, **masks)", heads_train_like_serial, SERIAL),
     Bug("the neurons of heads are split evenly", "HeadsAttention.__init__",
         "neurons=self.heads.repeat(3 * self.size)", "neurons=None", heads_train_like_serial,
         f"{SERIAL}|reshape"),

@@ -17,9 +17,9 @@ from minigrad.nn.attention import check_tokens
 from minigrad.tensor import Tensor
 
 from ...comm.communicator import Communicator
-from .layer import ShardedLayer, lookup
+from .layer import ShardedLayer
 from .linear import ColumnLinear, RowLinear
-from .pass_through import PASS_THROUGH, Replicated
+from .pass_through import PASS_THROUGH, Replicated, lookup
 from .sequential import ShardedSequential
 from .sharding import Shard, ShardedTensor, even_shard
 
@@ -29,7 +29,7 @@ class HeadsAttention(ShardedLayer):
 
     Forward is that all-reduce, backward one of the gradient of x. The ranks' heads differ by one at most; a
     rank without any takes part in the sums. ``core`` gets this rank's heads (B, S, heads, 3 D), and of a
-    ``mask`` their part.
+    ``mask`` their part. Raises ValueError where it or a layer of it has a forward of its own.
     """
 
     def __init__(

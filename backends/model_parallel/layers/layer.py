@@ -5,7 +5,6 @@ Lecture section: model parallelism. Lesson: 11_model_parallel, by ``conv.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from minigrad.module import Module
@@ -57,8 +56,3 @@ class ShardedLayer(Module):
 
     def sharded_forward(self, *inputs: Any, **keywords: Any) -> ShardedTensor:
         raise NotImplementedError(f"{type(self).__name__} needs a sharded_forward method")
-
-
-def lookup(table: Mapping[type[Module], Any], layer: Module, otherwise: Any) -> Any:
-    """The table's entry for the class of the layer; a subclass with another forward has none."""
-    return next((value for kind, value in table.items() if layer.computes_as(kind)), otherwise)

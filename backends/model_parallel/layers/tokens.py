@@ -20,9 +20,8 @@ from ...comm import collectives, differentiable
 from ...comm.communicator import Communicator
 from ...comm.differentiable import concatenate, cut
 from .heads import HeadsBlock
-from .layer import lookup
 from .linear import ColumnLinear, RowLinear, split_tokens_of
-from .pass_through import Replicated
+from .pass_through import Replicated, lookup
 from .sharding import Shard, ShardedTensor, even_shard
 
 TOKENS = 1
