@@ -136,8 +136,9 @@ BUGS = [
         "return self.whole.keep(shape, p)\n    lengths = {}\n", tokens_train_like_serial, SERIAL),
     Bug("a head belongs to two ranks", "HeadsAttention.sharded_forward",
         "o = self.core(ops.reshape(qkv, shape=(*tokens, heads, 3 * self.size)), **masks)",
-        "qkv = ops.reshape(qkv, shape=(*tokens, heads, 3 * self.size))\n    twice = [0, *range(heads)][:heads]\n"
-        "    o = self.core(qkv[:, :, twice] if heads else qkv, **masks)", heads_train_like_serial, SERIAL),
+        "qkv = ops.reshape(qkv, shape=(*tokens, heads, 3 * self.size))\n    "
+        "twice = [0, *range(heads)][:heads]\n    o = self.core(qkv[:, :, twice] if heads else qkv, **masks)",
+        heads_train_like_serial, SERIAL),
     Bug("the neurons of heads are split evenly", "HeadsAttention.__init__",
         "neurons=self.heads.repeat(3 * self.size)", "neurons=None", heads_train_like_serial,
         f"{SERIAL}|reshape"),
