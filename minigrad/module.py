@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MethodType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeGuard
 
 import numpy as np
 
@@ -71,6 +71,10 @@ class Module:
     def has_own_forward(self) -> bool:
         """Whether this object has a forward instead of its class's, as where a spy or a counter was put."""
         return self.forward != MethodType(type(self).forward, self)
+
+    def computes_as(self, kind: type[Module]) -> bool:
+        """Whether its forward is that of the class ``kind``, so that a form of this class may replace it."""
+        return isinstance(self, kind) and type(self).forward is kind.forward and not self.has_own_forward()
 
     def in_one_pass(self, following: Sequence[Module]) -> int:
         """How many of the layers that follow in a Sequential this one can compute together with itself."""
@@ -446,9 +450,18 @@ class Sequential(ModuleList):
             i += 1 + more
         return x
 
+    def in_order(self) -> bool:
+        """Whether it applies its layers in order and does nothing else, unlike a subclass with a forward."""
+        return self.computes_as(Sequential)
+
     def end_of_pass(self, bound: int) -> int:
         """``bound``, or, where it stands among layers that are computed ``in_one_pass``, their end."""
         i = 0
         while i < bound:
             i += 1 + self.layers[i].in_one_pass(self.layers[i + 1 :])
         return i
+
+
+def is_sequential(model: Module) -> TypeGuard[Sequential]:
+    """Whether the layers of a model can be run one by one in its place."""
+    return isinstance(model, Sequential) and model.in_order()

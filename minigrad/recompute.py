@@ -18,7 +18,7 @@ import numpy as np
 
 from .device import Array
 from .forward_pass import current_pass
-from .module import Module, Sequential
+from .module import Module, Sequential, is_sequential
 from .own_state import OwnState, generators_of
 from .tape import Tape, current_tape
 from .tensor import Parameter, Tensor
@@ -37,8 +37,7 @@ def recomputed(model: Sequential, segments: int | Sequence[int] | None = None) -
     Raises ValueError for a model that is not a Sequential, a number below 1 or above that of the layers, and
     bounds that do not rise from 0 or more to at most the number of layers.
     """
-    forwards = (Sequential.forward, Recomputed.forward)
-    if not isinstance(model, Sequential) or type(model).forward not in forwards or model.has_own_forward():
+    if not is_sequential(model):
         raise ValueError(
             f"segments are consecutive layers of a Sequential, not of a model with a forward of its own, "
             f"{type(model).__name__}; put its recomputed parts into it"
@@ -62,6 +61,9 @@ class Recomputed(Sequential):
     def __init__(self, layers: Sequence[Module], bounds: tuple[int, ...]):
         super().__init__(*layers)
         self.bounds = bounds
+
+    def in_order(self) -> bool:
+        return self.computes_as(Recomputed)
 
     def forward(self, x: Any) -> Tensor:
         tape = current_tape.get()

@@ -15,7 +15,7 @@ PACKAGES = {
     "backends": 23_700,  # heads, tokens and tables by ranks; a text on the command line
     "lessons/minigrad_course": 10_800,
     "benchmarks": 5_100,  # a transformer's step, torch.compile and jax.jit
-    "tests": 77_000,  # their laws and bugs
+    "tests": 77_250,  # their laws and bugs; blocks that were changed inside
 }
 """The most lines of Python in each package."""
 

@@ -17,7 +17,7 @@ from minigrad.data import Batch
 from minigrad.declaration import Declaration
 from minigrad.device import array_module, unflatten
 from minigrad.lookup import at_least_one
-from minigrad.module import Module, Sequential, evaluation_mode
+from minigrad.module import Module, Sequential, evaluation_mode, is_sequential
 from minigrad.placed_state import PlacedState, Values
 from minigrad.recompute import Recomputed
 from minigrad.sample import inputs_of
@@ -32,12 +32,12 @@ from ..consistency import broadcast_model, check_same_batch, check_same_on_all_r
 from ..placement import Placeholder, loss_of_output, refuse_placed, shards_of
 from .layers.class_parallel import ClassLinear, class_parallel_loss
 from .layers.layer import ShardedLayer
-from .layers.pass_through import ELEMENTWISE, PASS_THROUGH, Replicated
+from .layers.pass_through import ELEMENTWISE, PASS_THROUGH, Replicated, lookup
 from .layers.sequential import ShardedSequential, named_in_errors
 from .layers.sharding import Shard, ShardedTensor
-from .layers.tokens import RegatheredTokensBlock, TokensBlock, TokenWise
+from .layers.tokens import RegatheredTokensBlock, TokensBlock, TokenWise, normalizes_each_token
 from .layers.vocabulary import TokensVocabularyEmbedding
-from .plan import SPLITS, Plan, check_plan, default_plan, lookup
+from .plan import SPLITS, Plan, check_plan, default_plan
 from .spatial.layers import SPATIAL, tiling_of
 
 
@@ -133,7 +133,7 @@ class ModelParallel(Strategy):
         check_plan(self.plan, model, self.splits_of)
         broadcast_model(self.comm, model)
         ties = model.tied_parameters()
-        if isinstance(model, Sequential):
+        if is_sequential(model):
             first = None if self.sample is None else ShardedTensor(inputs_of([model], self.sample, 0))
             model = self.sharded_sequential(model, first)
         else:
@@ -158,9 +158,9 @@ class ModelParallel(Strategy):
         for i, layer in enumerate(model.layers):
             name = f"{prefix}{i}"
             with named_in_errors(i):
-                if isinstance(layer, Sequential):
+                if is_sequential(layer):
                     layers.append(self.sharded_sequential(layer, a, in_sharding, f"{name}."))
-                elif layers and layers[-1].splits_tokens and isinstance(layer, (nn.LayerNorm, nn.RMSNorm)):
+                elif layers and layers[-1].splits_tokens and normalizes_each_token(layer):
                     layers.append(TokenWise(layer, self.comm))
                 else:
                     layers.append(self.split(name, layer, in_sharding))
@@ -185,7 +185,7 @@ class ModelParallel(Strategy):
         for child, layer in model.children().items():
             name = prefix + child
             planned = [other for other in self.plan if f"{other}.".startswith(f"{name}.")]
-            if planned and isinstance(layer, Sequential):
+            if planned and is_sequential(layer):
                 model.replace(child, self.sharded_sequential(layer, prefix=f"{name}."))
             elif name in planned:
                 with named_in_errors(name):

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from minigrad import nn
-from minigrad.module import Module, Sequential, evaluation_mode
+from minigrad.module import Module, Sequential, evaluation_mode, is_sequential
 from minigrad.sample import inputs_of
 
 from .layers.class_parallel import ClassLinear
 from .layers.conv import ChannelConv2d, FilterConv2d, GatheredConv2d, GroupedConv2d
 from .layers.heads import HeadsAttention, HeadsBlock, reason_against
 from .layers.linear import ColumnLinear, RowLinear
-from .layers.pass_through import PASS_THROUGH, ShardedLayerClass
+from .layers.pass_through import PASS_THROUGH, ShardedLayerClass, lookup
 from .layers.vocabulary import VocabularyEmbedding, VocabularyUnembedding
 from .naive import GatheredLinear
 
@@ -47,11 +47,6 @@ SPLITS: Mapping[type[Module], Mapping[str, ShardedLayerClass]] = {
 }
 FIRST = {nn.Linear: "column", nn.Conv2d: "filters"}  # x replicated, y split
 SECOND = {nn.Linear: "row", nn.Conv2d: "channels"}  # x split, y replicated
-
-
-def lookup(table: Mapping[type[Module], Any], layer: Module, otherwise: Any) -> Any:
-    """The table's entry for the class of the layer."""
-    return next((value for kind, value in table.items() if isinstance(layer, kind)), otherwise)
 
 
 class Choice(NamedTuple):
@@ -104,7 +99,7 @@ def choose(model: Module, ranks: int, batch_size: int, sample: Sequence[int] | N
     choice for each linear layer assumes a whole input and a whole output.
     """
     tied = {name.rpartition(".")[0] for names in model.tied_parameters() for name in names}
-    if isinstance(model, Sequential):
+    if is_sequential(model):
         layers = layers_of(model)
         tables = {name for name, layer in layers if isinstance(layer, (nn.TokenEmbedding, nn.Unembedding))}
         can_be_split = tables and tables == tied and layers[-1][0] in tied and sample is not None
@@ -143,11 +138,11 @@ def cheapest(
         weights = sum(p.size for p in layer.parameters() if id(p) not in counted)
         counted |= {id(p) for p in layer.parameters()}
         grouped = isinstance(layer, nn.Conv2d) and layer.settings["groups"] > 1
-        can_be_split = type(layer) in FIRST and name not in tied and n_in and n_out and not grouped
+        can_be_split = layer.unchanged_type() in FIRST and name not in tied and n_in and n_out and not grouped
         ways: list[tuple[bool, list[Choice]]] = []
         for split, before in best.items():
             gather, back = n_in if split else 0, 0 if first else n_in
-            stays = isinstance(layer, tuple(PASS_THROUGH))  # a split input stays split
+            stays = lookup(PASS_THROUGH, layer, None) is not None  # a split input stays split
             # The kind, the activations to send, whether the output is split, and the weights to store.
             options: list[tuple[str | None, int, bool, float]]
             options = [(None, 0, split, weights) if stays else (None, gather, False, weights)]
@@ -155,7 +150,8 @@ def cheapest(
                 row_back = 0 if split else back
                 options.append((FIRST[type(layer)], gather + 2 * back, True, weights / ranks))
                 options.append((SECOND[type(layer)], 2 * n_out + row_back, False, weights / ranks))
-            if isinstance(layer, nn.TransformerBlock) and reason_against(layer) is None:
+            shares = any(owner.startswith(f"{name}.") for owner in tied)
+            if isinstance(layer, nn.TransformerBlock) and not shares and reason_against(layer) is None:
                 options = [("heads", gather + 8 * n_out, False, weights / ranks)]  # 4 all-reduces
             if name in vocabulary and isinstance(layer, nn.TokenEmbedding):
                 options = [("vocabulary", 2 * n_out, False, weights / ranks)]
@@ -214,7 +210,7 @@ def layers_of(model: Sequential, prefix: str = "") -> list[tuple[str, Module]]:
     """The layers by name; a nested Sequential is replaced by its layers."""
     layers = []
     for name, layer in model.children().items():
-        inner = isinstance(layer, Sequential)
+        inner = is_sequential(layer)
         layers += layers_of(layer, f"{prefix}{name}.") if inner else [(prefix + name, layer)]
     return layers
 
@@ -222,7 +218,7 @@ def layers_of(model: Sequential, prefix: str = "") -> list[tuple[str, Module]]:
 def check_plan(plan: Mapping[str, str], model: Module, kinds: Any) -> None:
     """Raise ValueError for a plan that does not fit ``model``; layers can be split by ``kinds(layer)``."""
     layers = {name: (layer, kinds(layer)) for name, layer in model.named_modules()}
-    last = layers_of(model)[-1][0] if isinstance(model, Sequential) and len(model) else None
+    last = layers_of(model)[-1][0] if is_sequential(model) and len(model) else None
     possible = "; ".join(f'"{name}" ({", ".join(k)})' for name, (_, k) in layers.items() if k)
     for name, kind in plan.items():
         if name not in layers:

@@ -16,7 +16,7 @@ import numpy as np
 from minigrad.data import Batch
 from minigrad.declaration import Declaration
 from minigrad.lookup import at_least_one
-from minigrad.module import Module, Sequential
+from minigrad.module import Module, Sequential, is_sequential
 from minigrad.strategy import Strategy
 from minigrad.tensor import Tensor
 from minigrad.work import Loss
@@ -52,7 +52,7 @@ class LayerWise(Strategy):
         layers that are trained.
         """
         refuse_placed(model, Stage, Placeholder)
-        if not isinstance(model, Sequential):
+        if not is_sequential(model):
             raise ValueError(
                 f"layers can be given to ranks where a model is a Sequential, not {type(model).__name__}; "
                 "make it one, or split inside of its layers with ModelParallel"

@@ -14,7 +14,7 @@ from minigrad.data import Batch
 from minigrad.declaration import Declaration
 from minigrad.device import array_module
 from minigrad.lookup import at_least_one
-from minigrad.module import Module, Sequential
+from minigrad.module import Module, Sequential, is_sequential
 from minigrad.optim import ParametersElsewhere
 from minigrad.placed_state import PlacedState, Values
 from minigrad.strategy import Strategy
@@ -112,7 +112,7 @@ class Pipeline(Strategy):
         bounds do not fit, or a schedule with copies of layers meets running statistics.
         """
         refuse_placed(model, Staged, Placeholder)
-        if not isinstance(model, Sequential):
+        if not is_sequential(model):
             raise ValueError(
                 f"only a Sequential can be cut into stages, not {type(model).__name__}, whose layers "
                 "may not run in sequence; make it a Sequential, with what belongs together as one layer"

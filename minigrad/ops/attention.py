@@ -27,7 +27,8 @@ def attention(
     ``documents`` (B, S) numbers the document of each token: tokens see their own document alone, and padding,
     a negative number, sees nothing and is seen by nobody. ``mask``, booleans that broadcast to
     (B, heads, S, T), is True where a query may see a key. A query that sees nobody gives 0, and has no
-    gradient. Raises ValueError where shapes do not fit.
+    gradient. A key or value that is not finite may make queries NaN that do not see it, as 0 NaN is NaN.
+    Raises ValueError where shapes do not fit.
     """
     return weighted_values(q, k, v, causal=causal, documents=documents, mask=mask)
 

@@ -26,6 +26,23 @@ def heads_see_their_masks() -> None:
     laws.sees_masks("heads", NET, 2, "heads")
 
 
+def own_forwards_run() -> None:
+    for change in ("attention", "a last norm of all tokens", "a dropout of its own"):
+        laws.changed_block("tokens", change, None)
+
+
+def norms_of_two_axes_see_all_tokens() -> None:
+    laws.changed_block("tokens", "a last norm of two axes", None)
+
+
+def whole_results_are_cut() -> None:
+    laws.changed_block("tokens", "several dropouts", None)
+
+
+def shared_blocks_stay_whole() -> None:
+    laws.changed_block("heads", "a shared block", None)
+
+
 def wrong_rows_are_refused() -> None:
     laws.refuses("heads", NET.build, NET.plan(vocabulary=True), np.zeros((1, 2, 5), int))
 
@@ -117,12 +134,11 @@ BUGS = [
     Bug("tokens drop alike on all ranks", "ShardedMask.keep",
         "lengths = {shard.axis: shard.length for shard in self.shards}\n",
         "return self.whole.keep(shape, p)\n    lengths = {}\n", tokens_train_like_serial, SERIAL),
-    Bug("a head belongs to two ranks", "HeadsAttention.sharded_forward", "o = self.core(",
-        "shape = (*tokens, heads, 3 * self.size)\n"
-        "    every = ops.reshape(qkv, shape=shape)\n"
-        "    double = (slice(None), slice(None), [0, *range(heads)][:heads])\n"
-        "    qkv = ops.getitem(every, index=double) if heads else qkv\n"
-        "    o = self.core(", heads_train_like_serial, SERIAL),
+    Bug("a head belongs to two ranks", "HeadsAttention.sharded_forward",
+        "o = self.core(ops.reshape(qkv, shape=(*tokens, heads, 3 * self.size)), **masks)",
+        "qkv = ops.reshape(qkv, shape=(*tokens, heads, 3 * self.size))\n    "
+        "twice = [0, *range(heads)][:heads]\n    o = self.core(qkv[:, :, twice] if heads else qkv, **masks)",
+        heads_train_like_serial, SERIAL),
     Bug("the neurons of heads are split evenly", "HeadsAttention.__init__",
         "neurons=self.heads.repeat(3 * self.size)", "neurons=None", heads_train_like_serial,
         f"{SERIAL}|reshape"),
@@ -131,8 +147,17 @@ BUGS = [
         heads_see_their_masks, SERIAL),
     Bug("rows of any shape are looked up", "VocabularyEmbedding.sharded_forward",
         "check_places(x.shape, len(self.position))", "pass", wrong_rows_are_refused, "broadcast"),
-    Bug("a block forgets what it came from", "heads.total", "x.local + y.local", "y.local",
+    Bug("a block forgets what it came from", "HeadsBlock.total",
+        "a.local + self.between_products(y).local", "self.between_products(y).local",
         heads_train_like_serial, SERIAL),
+    Bug("a subclass computes as its class", "Module.computes_as",
+        "type(self).forward is kind.forward", "True", own_forwards_run, SERIAL),
+    Bug("every norm is of one axis", "normalizes_each_token", "== 1", ">= 1",
+        norms_of_two_axes_see_all_tokens, "layer_norm of x"),
+    Bug("a whole result is added to a part", "HeadsBlock.total", "self.between_products(y).local", "y.local",
+        whole_results_are_cut, "broadcast|shapes"),
+    Bug("the default plan splits blocks that share parameters", "cheapest", "and not shares", "",
+        shared_blocks_stay_whole, "shares a parameter"),
     Bug("labels of other ranks' classes count", "sharded_cross_entropy",
         "own[mine] = p[place]\n    own = allreduce(comm, own)", "own[mine] = p[place]",
         tables_train_like_serial, SERIAL),

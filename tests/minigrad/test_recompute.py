@@ -54,6 +54,11 @@ def test_a_leaf_that_was_passed_is_entered_anew():
 @pytest.mark.parametrize("constants", [(), (1,), (0, 1, 2)])
 def test_a_module_of_several_inputs_keeps_these_alone(constants):
     """Bit by bit what the module gives, and where no input needs a gradient nothing is held."""
+
+    class Core(nn.Module):
+        def forward(self, q, k, v):
+            return ops.attention(q, k, v, causal=True)
+
     rng = np.random.default_rng(0)
     arrays, g = [on_device(rng.normal(size=(2, 5, 3, 4))) for _ in range(3)], rng.normal(size=(2, 5, 3, 4))
 
@@ -65,10 +70,6 @@ def test_a_module_of_several_inputs_keeps_these_alone(constants):
         if len(constants) < 3:
             tape.backward(y, on_device(g))
         return nbytes, [to_host(y.data)] + [None if x.grad is None else to_host(x.grad) for x in leaves]
-
-    class Core(nn.Module):
-        def forward(self, q, k, v):
-            return ops.attention(q, k, v, causal=True)
 
     core = Core()
     (most, whole), (least, again) = gradients(core), gradients(RecomputedModule(core))

@@ -7,6 +7,7 @@ a rank's heads attend as if there were no others (Shoeybi et al. 2019, Megatron-
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from minigrad import nn, ops
@@ -18,7 +19,7 @@ from minigrad.tensor import Tensor
 from ...comm.communicator import Communicator
 from .layer import ShardedLayer
 from .linear import ColumnLinear, RowLinear
-from .pass_through import PASS_THROUGH, Replicated, ShardedDropout
+from .pass_through import PASS_THROUGH, Replicated, lookup
 from .sequential import ShardedSequential
 from .sharding import Shard, ShardedTensor, even_shard
 
@@ -28,7 +29,7 @@ class HeadsAttention(ShardedLayer):
 
     Forward is that all-reduce, backward one of the gradient of x. The ranks' heads differ by one at most; a
     rank without any takes part in the sums. ``core`` gets this rank's heads (B, S, heads, 3 D), and of a
-    ``mask`` their part.
+    ``mask`` their part. Raises ValueError where it or a layer of it has a forward of its own.
     """
 
     def __init__(
@@ -41,6 +42,8 @@ class HeadsAttention(ShardedLayer):
         row: type[RowLinear] = RowLinear,
     ):
         super().__init__()
+        if reason := reason_against(layer):
+            raise ValueError(reason)
         self.size = layer.size  # of a head
         self.heads = even_shard(-1, comm, layer.qkv.weight.shape[0] // (3 * self.size))
         self.qkv = column(layer.qkv, comm, neurons=self.heads.repeat(3 * self.size))
@@ -76,25 +79,24 @@ class HeadsBlock(ShardedLayer):
     """A block of a transformer by heads, and its feed-forward by columns and rows: x and y are replicated.
 
     Of B S width numbers forward is two all-reduces and backward two. Norms, dropout and the sums with x are
-    computed whole by every rank. Raises ValueError for a block with a forward of its own, and for a
-    feed-forward that is no Sequential of two linear layers and others that take a split input.
+    computed whole by every rank. Raises ValueError for a block or an attention with a forward of its own, and
+    for a feed-forward that is no Sequential of two linear layers and others that take a split input.
     """
 
     column: type[ColumnLinear] = ColumnLinear
     row: type[RowLinear] = RowLinear
-    norm: type[Replicated] = Replicated
 
     def __init__(self, layer: nn.TransformerBlock, comm: Communicator, in_sharding: Shard | None = None):
         super().__init__()
         if reason := reason_against(layer):
             raise ValueError(reason)
         self.comm = comm
-        self.norm1 = self.norm(layer.norm1, comm)
+        self.norm1 = self.norm(layer.norm1)
         self.attention = HeadsAttention(layer.attention, comm, column=self.column, row=self.row)
-        self.dropout1 = ShardedDropout(layer.dropout1)
-        self.norm2 = self.norm(layer.norm2, comm)
+        self.dropout1 = lookup(PASS_THROUGH, layer.dropout1, Replicated)(layer.dropout1, comm, None)
+        self.norm2 = self.norm(layer.norm2)
         self.feed_forward = self.columns_and_rows(layer.feed_forward)
-        self.dropout2 = ShardedDropout(layer.dropout2)
+        self.dropout2 = lookup(PASS_THROUGH, layer.dropout2, Replicated)(layer.dropout2, comm, None)
 
     def columns_and_rows(self, feed_forward: Sequential) -> ShardedSequential:
         """The first linear layer by columns, and the second by rows as the neurons of the first are split."""
@@ -105,38 +107,55 @@ class HeadsBlock(ShardedLayer):
                 kind = self.column if in_sharding is None else self.row
                 layers.append(kind(layer, self.comm, in_sharding))
             else:
-                layers.append(PASS_THROUGH[type(layer)](layer, self.comm, in_sharding))
+                layers.append(lookup(PASS_THROUGH, layer, Replicated)(layer, self.comm, in_sharding))
             in_sharding = layers[-1].out_sharding
         return ShardedSequential(layers)
 
     def sharded_forward(self, a: ShardedTensor, **masks: Any) -> ShardedTensor:
         a = self.between_products(a)
         y = self.attention.sharded_forward(self.norm1.sharded_forward(a), **masks)
-        a = total(a, self.dropout1.sharded_forward(y))
+        a = self.total(a, self.dropout1.sharded_forward(y))
         y = self.feed_forward.sharded_forward(self.norm2.sharded_forward(a))
-        return total(a, self.dropout2.sharded_forward(y))
+        return self.total(a, self.dropout2.sharded_forward(y))
+
+    def norm(self, layer: Module) -> Replicated:
+        """The form of a norm of this block."""
+        return Replicated(layer)
+
+    def total(self, a: ShardedTensor, y: ShardedTensor) -> ShardedTensor:
+        """The sum of ``a``, which stands between products, and of y."""
+        return ShardedTensor(a.local + self.between_products(y).local, a.shards)
 
     def between_products(self, a: ShardedTensor) -> ShardedTensor:
         """``a`` as this block's norms, dropouts and sums take it."""
         return a.gather()
 
 
-def total(x: ShardedTensor, y: ShardedTensor) -> ShardedTensor:
-    """The sum of two tensors that are split alike."""
-    return ShardedTensor(x.local + y.local, y.shards)
-
-
-def reason_against(layer: nn.TransformerBlock) -> str | None:
-    """Why a block cannot be split by heads: it is computed in another way; None if it can."""
-    if layer.has_own_forward() or type(layer).forward is not nn.TransformerBlock.forward:
-        return (
-            f"{type(layer).__name__} has a forward of its own, which a split by heads would leave out; name "
-            "the layers inside of it: attention (heads), feed_forward.0 (column), feed_forward.2 (row)"
-        )
-    inside = [type(layer) for layer in layer.feed_forward.layers if type(layer) not in PASS_THROUGH]
-    if inside == [nn.Linear, nn.Linear]:
+def reason_against(layer: nn.TransformerBlock | nn.Attention) -> str | None:
+    """Why a block or an attention cannot be split by heads: it is computed in another way; None if it can."""
+    for part, kind in parts_of(layer):
+        if not part.computes_as(kind):
+            return (
+                f"a split by heads would compute {type(part).__name__} as {kind.__name__}, whose forward it "
+                "does not have; name other layers, such as feed_forward.0 (column) and feed_forward.2 (row)"
+            )
+    if isinstance(layer, nn.Attention):
+        return None
+    inside = [part for part in layer.feed_forward.layers if lookup(PASS_THROUGH, part, None) is None]
+    if len(inside) == 2 and all(part.computes_as(nn.Linear) for part in inside):
         return None
     return (
         "a block is split by heads if its feed-forward has two linear layers, and others that take a split "
-        f"input, got {', '.join(kind.__name__ for kind in inside)}; name the layers inside of it"
+        f"input, got {', '.join(type(part).__name__ for part in inside)}; name the layers inside of it"
     )
+
+
+def parts_of(layer: nn.TransformerBlock | nn.Attention) -> Iterator[tuple[Module, type[Module]]]:
+    """The layers of which a split form has one of its own, and the classes that they must compute as."""
+    if isinstance(layer, nn.TransformerBlock):
+        yield layer, nn.TransformerBlock
+        yield layer.feed_forward, Sequential
+        layer = layer.attention
+    yield layer, nn.Attention
+    yield layer.qkv, nn.Linear
+    yield layer.out, nn.Linear

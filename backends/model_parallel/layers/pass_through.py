@@ -138,3 +138,8 @@ PASS_THROUGH: Mapping[type[Module], ShardedLayerClass] = {
     nn.BatchNorm: ChannelBatchNorm,
 }
 """Layers that take a split input when the plan does not name them; all others become ``Replicated``."""
+
+
+def lookup(table: Mapping[type[Module], Any], layer: Module, otherwise: Any) -> Any:
+    """The table's entry for the class of the layer; a subclass with another forward has none."""
+    return next((value for kind, value in table.items() if layer.computes_as(kind)), otherwise)

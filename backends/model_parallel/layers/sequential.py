@@ -32,6 +32,9 @@ class ShardedSequential(ShardedLayer, Sequential):
         self.out_sharding = layers[-1].out_sharding if layers else None
         self.splits_tokens = bool(layers) and layers[-1].splits_tokens
 
+    def in_order(self) -> bool:
+        return True
+
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
         tape = current_tape.get()
         if tape is None or not self.bounds:

@@ -21,7 +21,7 @@ from ...comm.communicator import Communicator
 from ...comm.differentiable import concatenate, cut
 from .heads import HeadsBlock
 from .linear import ColumnLinear, RowLinear, split_tokens_of
-from .pass_through import Replicated
+from .pass_through import Replicated, lookup
 from .sharding import Shard, ShardedTensor, even_shard
 
 TOKENS = 1
@@ -49,6 +49,11 @@ class TokenWise(Replicated):
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
         a = on_tokens(a, self.comm)
         return ShardedTensor(self.layer(a.local), a.shards)
+
+
+def normalizes_each_token(layer: Module) -> bool:
+    """Whether a layer is a norm over the last axis alone."""
+    return lookup({nn.LayerNorm: True, nn.RMSNorm: True}, layer, False) and layer.parameters()[0].ndim == 1
 
 
 class TokenRowLinear(RowLinear):
@@ -116,7 +121,10 @@ class TokensBlock(HeadsBlock):
     """
 
     splits_tokens = True
-    norm, row = TokenWise, TokenRowLinear
+    row = TokenRowLinear
+
+    def norm(self, layer: Module) -> Replicated:
+        return TokenWise(layer, self.comm) if normalizes_each_token(layer) else Replicated(layer)
 
     def between_products(self, a: ShardedTensor) -> ShardedTensor:
         return on_tokens(a, self.comm)

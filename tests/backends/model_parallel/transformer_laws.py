@@ -169,6 +169,64 @@ def refuses(
         run_ranks(2, work)
 
 
+class Turned(nn.Attention):
+    def forward(self, x: Any, **masks: Any) -> Tensor:
+        return super().forward(x * -2.0, **masks)
+
+
+class Doubled(nn.Linear):
+    def forward(self, x: Any) -> Tensor:
+        return super().forward(x * 2.0)
+
+
+class LessMean(nn.LayerNorm):
+    """A norm of all tokens together."""
+
+    def forward(self, x: Any) -> Tensor:
+        return super().forward(x - 0.5 * x.mean(axis=1, keepdims=True))
+
+
+class Shifted(nn.Dropout):
+    def forward(self, x: Any) -> Tensor:
+        return super().forward(x) + 1.0
+
+
+CHANGES: dict[str, Callable[[nn.Sequential, np.random.Generator], object]] = {
+    "attention": lambda net, rng: vars(net[1]).update(attention=Turned(8, 2, rng=rng)),
+    "qkv": lambda net, rng: vars(vars(net[1])["attention"]).update(qkv=Doubled(8, 24, rng=rng)),
+    "a norm of all tokens": lambda net, rng: vars(net[1]).update(norm1=LessMean(8)),
+    "a norm of two axes": lambda net, rng: vars(net[1]).update(norm2=nn.LayerNorm((6, 8))),
+    "a last norm of two axes": lambda net, rng: net.replace("3", nn.LayerNorm((6, 8))),
+    "a last norm of all tokens": lambda net, rng: net.replace("3", LessMean(8)),
+    "no dropout": lambda net, rng: vars(net[1]).update(dropout1=nn.Identity()),
+    "a dropout of its own": lambda net, rng: vars(net[1]).update(dropout2=Shifted(0.2, rng=rng)),
+    "several dropouts": lambda net, rng: vars(net[1]).update(
+        dropout1=nn.Sequential(nn.Dropout(0.2, rng=rng))
+    ),
+    "a last dropout of its own": lambda net, rng: net.replace("3", Shifted(0.2, rng=rng)),
+    "a linear layer": lambda net, rng: vars(net[1]).update(feed_forward=Doubled(8, 8, rng=rng)),
+    "a shared block": lambda net, rng: net.replace("2", net[1]),
+}
+"""Changes of a ``Net()`` in its first block, or around the blocks."""
+
+
+def changed_block(form: str, change: str, plan: dict[str, str] | None) -> None:
+    """Assert that a changed net trains like serial, unless a ``plan`` that does not fit it is refused."""
+    net = Net()
+
+    def build(rng: np.random.Generator) -> nn.Sequential:
+        model = net.build(rng)
+        CHANGES[change](model, rng)
+        return model
+
+    try:
+        trains(net, 2, lambda c: ModelParallel(c, plan, **FORMS[form]), sizes=(4, 3), build=build)
+    except ValueError as error:
+        words = ("cannot be split by", "whose forward it does not have", "shares a parameter")
+        if plan is None or not any(word in str(error) for word in words):
+            raise
+
+
 def stacks(
     form: str,
     net: Net,

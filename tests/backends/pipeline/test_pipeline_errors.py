@@ -26,6 +26,11 @@ class NotASequential(nn.Module):
         self.layer = nn.Linear(4, 3, rng=rng)
 
 
+class Twice(nn.Sequential):
+    def forward(self, x) -> Any:
+        return super().forward(x) * 2.0
+
+
 class Two(nn.Module):
     def forward(self, x) -> Any:
         return x, x
@@ -91,6 +96,7 @@ def without_the_last(rank, ranks, micros, chunks):
         (2, {"bounds": "layers"}, 'bounds are "bytes", "time" or numbers, got \'layers\''),
         (2, {"bounds": "time"}, "bounds by time need the shape of a sample"),
         (2, {"build": NotASequential}, "only a Sequential .* not NotASequential.*make it a Sequential"),
+        (2, {"build": lambda rng: Twice(nn.Tanh(), NotASequential(rng))}, "only a Sequential .* not Twice"),
         (2, {"build": pairs, "bounds": (0, 2, 4)}, "stage 0 gives tuple, and only one tensor can go to the"),
         (2, {"build": detached, "bounds": (0, 1, 3)}, "no gradient goes back through stage 1.*freeze the"),
         (2, {"build": detached, "bounds": (0, 2, 3)}, "no gradient goes back through stage 0.*freeze the"),

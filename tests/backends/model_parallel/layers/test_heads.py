@@ -14,8 +14,11 @@ from backends.model_parallel.model_parallel import ModelParallel
 from minigrad import loops, nn, ops
 from minigrad.recompute import RecomputedModule, recomputed
 from tests.backends.model_parallel.transformer_laws import (
+    CHANGES,
     FORMS,
     Net,
+    Turned,
+    changed_block,
     holds,
     keeps_inputs,
     refuses,
@@ -205,13 +208,47 @@ def test_the_core_gets_the_heads_of_its_rank():
     assert shapes == {rank: (2, 6, int(rank > 0), 12) for rank in range(4)}
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_block_trains_like_serial_or_is_refused(form, change):
+    """By the plan as by the default one, which leaves such a block whole."""
+    for plan in (
+        {"0": "vocabulary", "1": "heads", "2": "heads", "4": "vocabulary"},
+        {"1.attention": "heads"},
+    ):
+        changed_block(form, change, plan)
+    changed_block(form, change, None)
+
+
 def test_what_cannot_be_split_by_heads_is_refused():
     class Own(nn.TransformerBlock):
         def forward(self, x, **masks):
             return super().forward(x, **masks) * 2
 
-    three = Net().block(np.random.default_rng(0))
-    three.feed_forward = nn.Sequential(nn.Linear(8, 8, rng=0), nn.Linear(8, 8, rng=0), nn.Linear(8, 8, rng=0))
-    for block, message in ((Own(8, 2, rng=0), "a forward of its own"), (three, "two linear layers")):
+    def changed(name, layer):
+        made = Net().block(np.random.default_rng(0))
+        setattr(made, name, layer)
+        return made
+
+    three = nn.Sequential(nn.Linear(8, 8, rng=0), nn.Linear(8, 8, rng=0), nn.Linear(8, 8, rng=0))
+    for block, message in (
+        (Own(8, 2, rng=0), "cannot be split by 'heads'; name layers inside of it"),
+        (changed("attention", Turned(8, 2, rng=0)), "compute Turned as Attention, whose forward it does not"),
+        (changed("feed_forward", nn.Linear(8, 8, rng=0)), "compute Linear as Sequential, whose forward"),
+        (changed("feed_forward", three), "two linear layers"),
+    ):
         with pytest.raises(ValueError, match=message):
             run_ranks(2, lambda c, b=block: ModelParallel(c, {"0": "heads"}).place(nn.Sequential(b)))
+
+
+def test_a_sequential_with_a_forward_of_its_own_runs_it():
+    class Twice(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x) * 2.0
+
+    net = Net()
+    for form in FORMS.values():
+        build = lambda rng: Twice(*net.build(rng).layers)  # noqa: E731
+        trains(net, 2, lambda c, f=form: ModelParallel(c, {"1": "heads"}, **f), build=build)
+        build = lambda rng: nn.Sequential(*(layers := net.build(rng).layers)[:1], Twice(*layers[1:]))  # noqa: E731
+        trains(net, 2, lambda c, f=form: ModelParallel(c, {"1.1": "heads"}, **f), build=build)
