@@ -3,6 +3,7 @@ trains like serial; the default plan moves least.
 """
 
 import json
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -350,6 +351,17 @@ SMALL = {
 }
 
 
+def most_moved(build, plan, x):
+    """The most that one of two ranks sends in a step, and twice the numbers that it holds."""
+
+    def work(comm):
+        forward, backward = sent(comm, build(), plan, x, wants_gradient=False)
+        own = ModelParallel(comm, plan).place(build()).parameters()
+        return forward[1] + backward[1] + 2 * sum(p.size for p in own)
+
+    return max(run_ranks(2, work))
+
+
 @pytest.mark.parametrize("net", SMALL)
 @settings(max_examples=6)
 @given(batch_size=st.sampled_from([2, 4, 8, 16, 64]))
@@ -359,15 +371,7 @@ def test_the_default_plan_is_the_cheapest_of_all_as_they_run(net, batch_size):
     x = np.ones((batch_size, *shape))
     build = lambda: SMALL[net](np.random.default_rng(0)).to(dtype=np.float64)  # noqa: E731
     layers = {i: SPLITS[type(la)] for i, la in build().children().items() if type(la) in SPLITS}
-
-    def moved(plan):
-        def work(comm):
-            forward, backward = sent(comm, build(), plan, x, wants_gradient=False)
-            own = ModelParallel(comm, plan).place(build()).parameters()
-            return forward[1] + backward[1] + 2 * sum(p.size for p in own)
-
-        return max(run_ranks(2, work))
-
+    moved = partial(most_moved, build, x=x)
     choices = choose(build(), 2, batch_size, shape)
     chosen = {c.name: c.kind for c in choices if c.kind}
     plans = [
@@ -389,15 +393,7 @@ def test_the_costs_of_a_transformer_are_what_it_sends(symbols):
     plan = {c.name: c.kind for c in choices if c.kind}
     assert plan == net.plan(vocabulary=symbols == 900) == default_plan(model, 2, n, (net.tokens,))
     assert default_plan(model, 2, n) == net.plan()
-    x = np.zeros((n, net.tokens), int)
-
-    def moved(plan):
-        def work(comm):
-            forward, backward = sent(comm, build(), plan, x, wants_gradient=False)
-            own = ModelParallel(comm, plan).place(build()).parameters()
-            return forward[1] + backward[1] + 2 * sum(p.size for p in own)
-
-        return max(run_ranks(2, work))
+    moved = partial(most_moved, build, x=np.zeros((n, net.tokens), int))
 
     parameters = model.named_parameters().items()
     whole = 2 * sum(p.size for n, p in parameters if p.ndim == 1 or n.endswith("position"))
