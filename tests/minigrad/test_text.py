@@ -109,6 +109,7 @@ def test_inputs_have_the_dtype_of_a_net_or_are_integers(dtype):
 @pytest.mark.parametrize(
     ("content", "error"),
     [(None, FileNotFoundError), (b"none", ValueError), (gzip.compress(b"other"), ValueError)],
+    ids=["missing", "no gzip", "other text"],
 )
 def test_a_damaged_prose_says_what_to_do(tmp_path, monkeypatch, content, error):
     if content is not None:
