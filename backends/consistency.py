@@ -80,7 +80,8 @@ def check_same_on_all_ranks(comm: Communicator, model: Module, settings: dict[st
 def checksum_of(batch: Batch) -> int:
     """A number of 32 bits that tells batches apart, by their bytes."""
     checksum = 0
-    for array in (batch.x, batch.y):
+    tokens = () if batch.tokens is None else batch.tokens.arrays()
+    for array in (batch.x, batch.y, *(array for array in tokens if array is not None)):
         checksum = zlib.crc32(to_host(array).tobytes(), checksum)
     return checksum
 

@@ -1,49 +1,54 @@
-"""Ranks as a grid with the axes data x pipe x model, so that every strategy has a group to communicate in.
+"""Ranks as a grid of data x pipe x sequence x model, so that every strategy has a group to communicate in.
 
 Lecture section: data and model parallelism together. Lesson: 14_hybrid.
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .comm.communicator import Communicator
 
-AXES = ("data", "pipe", "model")
+AXES = ("data", "pipe", "sequence", "model")
 
 
 class Grid:
     """The groups of one rank: along each axis, the ranks that differ from it in that coordinate only.
 
-    Ranks are numbered with the model axis fastest, as its ranks communicate most and should be neighbors:
-    rank = (data coordinate * pipe + pipe coordinate) * model + model coordinate. Collective:
-    all ranks construct it. Raises ValueError unless data * pipe * model is the number of ranks.
+    Ranks are numbered with the model axis fastest, then the sequence axis, as these communicate in every
+    layer and should be neighbors: rank = ((data coordinate * pipe + pipe coordinate) * sequence + sequence
+    coordinate) * model + model coordinate. Collective: all ranks construct it. Raises ValueError unless the
+    product of the axes is the number of ranks.
     """
 
-    def __init__(self, comm: Communicator, *, data: int = 1, pipe: int = 1, model: int = 1):
-        check_grid(comm.size, data=data, pipe=pipe, model=model)
-        self.comm, self.shape = comm, (data, pipe, model)
+    def __init__(
+        self, comm: Communicator, *, data: int = 1, pipe: int = 1, sequence: int = 1, model: int = 1
+    ):
+        self.comm, self.shape = comm, (data, pipe, sequence, model)
+        check_grid(comm.size, **dict(zip(AXES, self.shape, strict=True)))
         self.place = tuple(map(int, np.unravel_index(comm.rank, self.shape)))
-        self.data, self.pipe, self.model = (self.along(axis) for axis in range(len(AXES)))
+        self.data, self.pipe, self.sequence, self.model = (self.along(axis) for axis in range(len(AXES)))
 
     def along(self, axis: int) -> Communicator:
         """The group along an axis; its ranks are the coordinates."""
-        others = [c for i, c in enumerate(self.place) if i != axis]
-        sizes = [n for i, n in enumerate(self.shape) if i != axis]
-        return self.comm.split(others[0] * sizes[1] + others[1], self.place[axis])
+        line = list(self.place)
+        line[axis] = 0
+        return self.comm.split(int(np.ravel_multi_index(line, self.shape)), self.place[axis])
 
 
-def check_grid(ranks: int, *, data: int = 1, pipe: int = 1, model: int = 1) -> None:
+def check_grid(ranks: int, **axes: int) -> None:
     """Raise ValueError unless every axis has at least 1 rank and their product is ``ranks``."""
-    sizes = {"--data": data, "--pipe": pipe, "--model": model}
-    for flag, size in sizes.items():
+    for axis, size in axes.items():
         if size < 1:
-            raise ValueError(f"{flag} must be at least 1, got {size}")
-    needed = data * pipe * model
+            raise ValueError(f"--{axis} must be at least 1, got {size}")
+    needed = math.prod(axes.values())
     if needed != ranks:
+        shape = " x ".join(f"{axis} {axes.get(axis, 1)}" for axis in AXES)
         raise ValueError(
-            f"grid {data}x{pipe}x{model} needs {needed} ranks, got {ranks}; "
-            f"run with mpiexec -n {needed} or change --data/--pipe/--model"
+            f"a grid of {shape} needs {needed} ranks, got {ranks}; run with mpiexec -n {needed}, or change "
+            f"{', '.join(f'--{axis}' for axis in AXES)}"
         )
 
 

@@ -177,6 +177,10 @@ class CapturedStep:
 
     def __init__(self, backend: Captured, snapshot: Snapshot, batch: Batch):
         xp = array_module(batch.x)
+        if batch.tokens is not None:
+            raise ValueError(
+                "a captured step has one set of documents, and each batch has its own; train without capture"
+            )
         self.batch = Batch(xp.empty_like(batch.x), xp.empty_like(batch.y))
         self.backend, self.snapshot = backend, snapshot
         self.masks = StepMasks(xp)
@@ -213,7 +217,8 @@ class CapturedStep:
 
         def inner(work: Work) -> float:
             with CapturedPass(self.masks, work):
-                self.losses.append((work.loss_weight, mean_loss(work).data))
+                forward_pass, loss = mean_loss(work)
+                self.losses.append((work.loss_weight, sum(forward_pass.penalties, loss.data)))
             return 0.0
 
         for parameter in self.snapshot.parameters:
@@ -382,7 +387,7 @@ class CapturedPass(ForwardPass):
     """A forward pass of a captured step, whose masks lie in the memory of the graph."""
 
     def __init__(self, masks: StepMasks, work: Work):
-        super().__init__(masks.step, work.batch.places, work.batch.is_part)
+        super().__init__(masks.step, work.batch.places, work.batch.is_part, weight=work.loss_weight)
         self.masks = masks
 
     def mask(self, seed: int) -> Mask:

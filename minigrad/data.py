@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .device import Array, to_device, to_host
+from .forward_pass import ForwardPass
 from .keyword_settings import settings_by_name
 from .random_mask import Places
+
+if TYPE_CHECKING:
+    from .tokens import Tokens
 
 
 @dataclass(frozen=True, repr=False)
@@ -18,7 +23,8 @@ class Batch:
 
     ``x, y = batch`` takes it apart, and ``batch[rows]`` is a batch of some of its samples. ``places`` are
     those of the samples in the batch of which this is a part, 0 to N - 1 if it is whole; ``is_part`` says
-    whether that batch has more samples.
+    whether that batch has more samples. ``tokens`` are the documents in the rows of a text, if there are
+    several in a row.
 
     >>> Batch(np.zeros((64, 1, 28, 28), np.float32), np.zeros(64, np.int64))
     Batch(x=float32(64, 1, 28, 28), y=int64(64,))
@@ -28,6 +34,7 @@ class Batch:
     y: Array
     places: Places = field(default=range(0), compare=False)
     is_part: bool = field(default=False, compare=False)
+    tokens: Tokens | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.x) != len(self.y):
@@ -39,6 +46,10 @@ class Batch:
         if len(self.places) != len(self.x):
             raise ValueError(
                 f"a batch needs as many places as samples, got {len(self.places)} for {len(self.x)} samples"
+            )
+        if self.tokens is not None and len(self.tokens) not in (0, len(self.x)):
+            raise ValueError(
+                f"a batch needs tokens of its rows, got those of {len(self.tokens)} rows for {len(self.x)}"
             )
 
     def __repr__(self) -> str:
@@ -60,15 +71,22 @@ class Batch:
             )
         some = isinstance(rows, slice)
         places = self.places[rows] if some else np.asarray(self.places)[to_host(rows)]
-        return Batch(self.x[rows], self.y[rows], places, self.is_part or len(places) < len(self))
+        tokens = None if self.tokens is None else self.tokens[rows]
+        return Batch(self.x[rows], self.y[rows], places, self.is_part or len(places) < len(self), tokens)
+
+    def evaluation_pass(self) -> ForwardPass:
+        """Inside it layers that are not trained know the tokens of these samples."""
+        return ForwardPass(None, self.places, tokens=self.tokens)
 
     def whole(self) -> Batch:
         """A whole batch of these samples, with the places 0, 1, ..."""
-        return Batch(self.x, self.y)
+        return Batch(self.x, self.y, tokens=self.tokens)
 
     def to(self, device: str) -> Batch:
         """The batch on ``device`` ("numpy" or "cupy")."""
-        return Batch(to_device(self.x, device), to_device(self.y, device), self.places, self.is_part)
+        tokens = None if self.tokens is None else self.tokens.to(device)
+        x, y = to_device(self.x, device), to_device(self.y, device)
+        return Batch(x, y, self.places, self.is_part, tokens)
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .device import Array, to_floats
 from .random_mask import Mask, Places, RandomMask
+
+if TYPE_CHECKING:
+    from .tokens import Tokens
 
 current_pass: ContextVar[ForwardPass | None] = ContextVar("minigrad.current_pass", default=None)
 
@@ -18,31 +22,50 @@ class ForwardPass:
     """Samples go forward inside ``with ForwardPass(step, places):``, and layers draw masks that are theirs.
 
     ``places`` are those of the samples in the whole batch of the step; ``is_part`` says whether the batch has
-    others. ``path`` are the positions of the layer at work in the Sequentials around it, outermost first.
+    others. ``step`` is None outside of training. ``tokens`` says which tokens of the samples' rows are here.
+    ``path`` are the positions of the layer at work in the Sequentials around it, outermost first. A layer
+    with a penalty carries it to the loss by ``ops.with_penalty``, with this ``weight``, the factor of the
+    samples' mean loss in the loss of the whole batch, and appends its value to ``penalties``.
     """
 
-    def __init__(self, step: int, places: Places, is_part: bool = False):
+    def __init__(
+        self,
+        step: int | None,
+        places: Places,
+        is_part: bool = False,
+        *,
+        tokens: Tokens | None = None,
+        weight: float = 1.0,
+    ):
         self.step, self.places, self.is_part = step, places, is_part
+        self.tokens, self.weight = tokens, weight
+        self.penalties: list[Array] = []
         self.path: list[int] = []
         self.calls: Counter[tuple[int, ...]] = Counter()  # masks drawn, by path
-        self._tokens: list[Any] = []
+        self._entered: list[Any] = []
 
     def __enter__(self) -> ForwardPass:
-        self._tokens.append(current_pass.set(self))
+        self._entered.append(current_pass.set(self))
         return self
 
     def __exit__(self, *_: object) -> None:
-        current_pass.reset(self._tokens.pop())
+        current_pass.reset(self._entered.pop())
 
     def mask(self, seed: int) -> Mask:
         """The next mask of the layer at work, whose seed it is."""
         path = tuple(self.path)
         self.calls[path] += 1
-        return RandomMask(seed, path, self.calls[path] - 1, self.step, self.places)
+        mask = RandomMask(seed, path, self.calls[path] - 1, self.step or 0, self.places)
+        return mask if self.tokens is None else self.tokens.mask(mask)
+
+    def penalty(self) -> float:
+        """The sum of the penalties that the layers have added."""
+        return sum(to_floats(self.penalties), 0.0) if self.penalties else 0.0
 
     def copy(self) -> ForwardPass:
-        """A pass that goes on from here, as the second run of a segment does."""
-        copy = ForwardPass(self.step, self.places, self.is_part)
+        """A pass that goes on from here, as the second run of a segment does; its penalties are not read."""
+        settings: dict[str, Any] = {"tokens": self.tokens, "weight": self.weight}
+        copy = ForwardPass(self.step, self.places, self.is_part, **settings)
         copy.path, copy.calls = self.path.copy(), self.calls.copy()
         return copy
 
@@ -56,7 +79,7 @@ def current_path() -> list[int]:
 def check_whole_batch(loss: str) -> None:
     """Raise ValueError in a pass of a part of a batch, for a ``loss`` that is no mean over samples."""
     current = current_pass.get()
-    if current is not None and current.is_part:
+    if current is not None and current.step is not None and current.is_part:
         raise ValueError(
             f"{loss} of a part of the batch is no mean over its samples, by which a backend weights it; give "
             "the backend an nn.CrossEntropyLoss or a WeightedMean, which know the whole batch"

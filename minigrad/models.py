@@ -63,7 +63,8 @@ class Net(NamedTuple):
         """``data`` with samples in ``dtype``, if they are no integers, and targets as the loss takes them."""
         targets = self.targets(data.y)
         x = data.x.astype(dtype, copy=False) if data.x.dtype.kind == "f" else data.x
-        return Batch(x, targets.astype(dtype) if targets.dtype.kind == "f" else targets)
+        targets = targets.astype(dtype) if targets.dtype.kind == "f" else targets
+        return Batch(x, targets, tokens=data.tokens)
 
     def data(self) -> Dataset:
         """The net's own data set in the package."""

@@ -158,7 +158,8 @@ def accuracy(model: Module, data: Batch, *, batch_size: int = 500) -> float:
         for start in range(0, len(data), batch_size):
             part = data[start : start + batch_size]
             labels = part.y if part.y.ndim == 1 else part.y.argmax(axis=1)
-            scores = model(Tensor(part.x)).data
+            with part.evaluation_pass():
+                scores = model(Tensor(part.x)).data
             if scores.ndim != 2:
                 raise ValueError(f"accuracy takes scores (N, classes), got {scores.shape}; see mean_loss")
             hits += int((scores.argmax(axis=1) == labels).sum())
@@ -173,7 +174,8 @@ def mean_loss(model: Module, loss_fn: WeightedMean, data: Batch, *, batch_size: 
     with evaluation_mode(model):
         for start in range(0, len(data), batch_size):
             part = data[start : start + batch_size]
-            total += loss_fn.total(model(Tensor(part.x)), part.y).item()
+            with part.evaluation_pass():
+                total += loss_fn.total(model(Tensor(part.x)), part.y).item()
             divisor += float(loss_fn.divisor(part.y))
     return total / (divisor or 1.0)
 

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from .data import Batch, shares
-from .forward_pass import ForwardPass
+from .forward_pass import ForwardPass, current_pass
 from .module import Module
 from .tape import OnGrad, Tape
 from .tensor import Tensor
@@ -49,11 +49,14 @@ class Work(NamedTuple):
             parts[last] = parts[last]._replace(on_grad=self.on_grad)
         return parts
 
-    def forward_pass(self) -> AbstractContextManager[Any]:
-        """Inside it layers draw the masks of these samples in this step."""
-        if self.step is None:
-            return nullcontext()
-        return ForwardPass(self.step, self.batch.places, self.batch.is_part)
+    def forward_pass(self) -> AbstractContextManager[ForwardPass]:
+        """Inside it layers draw the masks of these samples in this step; without one, of the pass around."""
+        around, batch = current_pass.get(), self.batch
+        if self.step is None and around is not None:
+            return nullcontext(around)
+        return ForwardPass(
+            self.step, batch.places, batch.is_part, tokens=batch.tokens, weight=self.loss_weight
+        )
 
     def loss(self, out: Tensor) -> Tensor:
         """The mean loss of the model's output; without samples, which have no mean, the output itself.
@@ -61,6 +64,12 @@ class Work(NamedTuple):
         Raises TypeError or ValueError, with the way out, where the loss function returns no loss of it.
         """
         return checked_loss(self.loss_fn(out, self.batch.y), out) if len(self.batch) else out
+
+    def weighted(self, forward_pass: ForwardPass, loss: Tensor | None) -> float:
+        """The term of the batch's loss from these samples: ``loss``, where it is, and a pass's penalties."""
+        if not len(self.batch):
+            return 0.0
+        return self.loss_weight * ((0.0 if loss is None else loss.item()) + forward_pass.penalty())
 
 
 def checked_loss(loss: Any, out: Any) -> Tensor:
@@ -88,18 +97,22 @@ ForwardBackward = Callable[[Work], float]
 def forward_backward_pass(
     work: Work, span: Callable[[str], AbstractContextManager[Any]] = nullcontext
 ) -> float:
-    """One forward and one backward over all samples; returns the weighted loss.
+    """One forward and one backward over all samples; returns the weighted loss, with layers' penalties.
 
     Each of the two runs inside ``with span(name):``.
     """
-    loss = mean_loss(work, span)
-    return work.loss_weight * loss.item() if len(work.batch) else 0.0
+    return work.weighted(*mean_loss(work, span))
 
 
-def mean_loss(work: Work, span: Callable[[str], AbstractContextManager[Any]] = nullcontext) -> Tensor:
-    """One forward and one backward over all samples; returns the mean loss, not yet read from a GPU."""
-    with span("forward"), work.forward_pass(), Tape() as tape:
+def mean_loss(
+    work: Work, span: Callable[[str], AbstractContextManager[Any]] = nullcontext
+) -> tuple[ForwardPass, Tensor]:
+    """One forward and one backward over all samples.
+
+    Returns the pass, with the layers' penalties, and the mean loss, neither of them yet read from a GPU.
+    """
+    with span("forward"), work.forward_pass() as forward_pass, Tape() as tape:
         loss = work.loss(work.model(Tensor(work.batch.x)))
     with span("backward"):
         tape.backward(loss, work.loss_weight, work.on_grad)
-    return loss
+    return forward_pass, loss

@@ -299,7 +299,7 @@ class AsynchronousEngine:
         x.requires_grad = not self.first
         self.likes[work.batch.x.shape] = without_memory(x.data)
         computing = self.comm.computing(span_name(Forward(self.micros)))
-        with self.stash.forward(), computing, work.forward_pass(), Tape() as tape:
+        with self.stash.forward(), computing, work.forward_pass() as forward_pass, Tape() as tape:
             y = self.part(x)
             if self.last:
                 y = work.loss(y)
@@ -309,7 +309,12 @@ class AsynchronousEngine:
             gradient = self.comm.start_recv(self.comm.rank + 1, Tag.GRADIENT, without_memory(y.data))
         self.in_flight.append(InFlight(self.step, self.micros, tape, x, y, work.loss_weight, gradient))
         self.micros += 1
-        return work.loss_weight * y.item() if self.last else 0.0
+        if forward_pass.penalties and not self.last:
+            raise ValueError(
+                "an AsynchronousPipeline reports what the last rank knows of the loss, and layers before it "
+                "have a penalty; choose a timetable such as 1f1b, or a penalty of 0"
+            )
+        return work.weighted(forward_pass, y) if self.last else 0.0
 
     def backward(self) -> None:
         """Take the oldest micro-batch in flight back and add its gradient to that of its batch."""

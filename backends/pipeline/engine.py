@@ -57,7 +57,7 @@ class Engine:
         return any(parameter is other for other in self.shared)
 
     def step(self, micros: Mapping[int, Work], on_grad: OnGrad | None) -> dict[int, float]:
-        """The weighted losses of the micro-batches, by number, whose last stage is on this rank.
+        """The weighted losses of micro-batches, by number: what the stages on this rank add to them.
 
         ``on_grad`` is called with each parameter, once, when its gradient is final; shared ones come last.
         """
@@ -114,7 +114,8 @@ class Step:
         hop, micro = self.hop(i), self.micros[i.micro].batch
         x = Input(self.p2p.receive(hop, micro.x.shape) if hop.stage else micro.x)
         x.requires_grad = hop.stage > self.p2p.first
-        with self.comm.computing(span_name(i)), self.micros[i.micro].forward_pass():
+        work = self.micros[i.micro]
+        with self.comm.computing(span_name(i)), work.forward_pass() as forward_pass:
             if self.engine.recompute:
                 self.saved_inputs[i.micro, i.chunk] = x, Replay(self.engine.parts[i.chunk])
                 y = self.through(i, x)
@@ -125,8 +126,9 @@ class Step:
         if self.p2p.goes(hop):
             self.p2p.expect(Hop(Backward, i.micro, hop.stage), micro.x.shape, y.data)
             self.p2p.send(hop, y.data)
-        elif len(micro):
-            self.losses[i.micro] = self.micros[i.micro].loss_weight * y.item()
+        loss = None if self.p2p.goes(hop) else y
+        if loss is not None or forward_pass.penalties:
+            self.losses[i.micro] = self.losses.get(i.micro, 0.0) + work.weighted(forward_pass, loss)
 
     def backward(self, i: Backward, on_grad: OnGrad | None) -> None:
         hop, place = self.hop(i), (i.micro, i.chunk)

@@ -16,7 +16,7 @@ from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 from minigrad.work import ForwardBackward, Work, forward_backward_pass
 
-from ..comm.collectives import broadcast
+from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model
 from ..placement import LayersOfRanks, Placeholder
@@ -39,14 +39,14 @@ class NaivePipeline(Strategy):
         return self.hold(model)
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
-        """Take all micro-batches forward, then all back; only the last rank computes losses."""
+        """Take all micro-batches forward, then all back; the last rank computes losses, all penalties."""
         first, last = self.rank == 0, self.rank == self.size - 1
         total, waiting = 0.0, []
         for part in work.split(self.micro_batches).values():
             x = Tensor(part.batch.x) if first else Tensor(self.comm.recv(self.rank - 1), requires_grad=True)
-            with part.forward_pass(), Tape() as tape:
+            with part.forward_pass() as forward_pass, Tape() as tape:
                 y = part.loss(part.model(x)) if last else part.model(x)
-            total += part.loss_weight * y.item() if last else 0.0
+            total += part.weighted(forward_pass, y if last else None)
             if not last:
                 self.comm.send(y.data, self.rank + 1)
             waiting.append((part, tape, x, y))
@@ -57,4 +57,4 @@ class NaivePipeline(Strategy):
         return total
 
     def finish(self, model: Module, loss: float) -> float:
-        return float(broadcast(self.comm, np.array([loss]), self.size - 1)[0])
+        return float(allreduce(self.comm, np.array([loss]))[0])

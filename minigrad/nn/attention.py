@@ -13,6 +13,7 @@ from .. import ops
 from ..integer_settings import integer
 from ..module import Module
 from ..tensor import Tensor
+from ..tokens import Tokens, current_tokens
 from .initial_weights import Rng, generator
 from .linear import Linear
 
@@ -20,14 +21,15 @@ from .linear import Linear
 class AttentionCore(Module):
     """``ops.self_attention`` of (B, S, heads, 3 D), causal by default; it has no parameters.
 
-    Keywords such as ``documents`` are those of the op.
+    Keywords such as ``documents`` are those of the op; documents that the batch knows need none.
     """
 
     def __init__(self, *, causal: bool = True):
         self.causal = causal
 
     def forward(self, qkv: Any, **masks: Any) -> Tensor:
-        return ops.self_attention(qkv, causal=self.causal, **masks)
+        tokens = current_tokens() or Tokens()
+        return tokens.self_attention(qkv, causal=self.causal, **masks)
 
     def describe(self) -> str:
         return f"causal={self.causal}"

@@ -46,7 +46,7 @@ class Dropout(Module, OwnState):
     def next_mask(self) -> Mask:
         """The mask of this call."""
         current = current_pass.get()
-        if current is not None:
+        if current is not None and current.step is not None:
             return current.mask(self.seed)
         self.calls += 1
         return RandomMask(self.seed, step=self.calls)

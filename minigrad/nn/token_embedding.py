@@ -13,6 +13,7 @@ import numpy as np
 from .. import ops
 from ..module import Module
 from ..tensor import Parameter, Tensor
+from ..tokens import current_tokens
 from .initial_weights import Rng, generator, sample
 
 DEVIATION = 0.02  # of the numbers with which tables begin, as in GPT-2: the first scores are nearly equal
@@ -33,8 +34,7 @@ class TokenEmbedding(Module):
         self.position = Parameter(sample(draw, (length, width), dtype))
 
     def forward(self, x: Any) -> Tensor:
-        check_places(shape := np.shape(x), len(self.position))
-        return ops.embedding(self.weight, x) + self.position[: shape[1]]
+        return ops.embedding(self.weight, x) + places_of(self.position, np.shape(x))
 
     def describe(self) -> str:
         return "{}, {}, {}".format(*self.weight.shape, len(self.position))
@@ -51,6 +51,21 @@ class Unembedding(Module):
 
     def describe(self) -> str:
         return "{1}, {0}".format(*self.weight.shape)
+
+
+def places_of(position: Tensor, symbols: tuple[int, ...]) -> Tensor:
+    """The vectors in the table ``position`` for the places of symbols (B, S), of which the batch may know.
+
+    They broadcast to (B, S, width). Raises ValueError for more places than there are, and for other axes.
+    """
+    tokens = current_tokens()
+    if tokens is None:
+        check_places(symbols, len(position))
+        return position[: symbols[1]]
+    check_places(symbols, max(symbols[-1], len(position)))
+    places = tokens.places(symbols)
+    check_places((1, int(places.max(initial=-1)) + 1), len(position))
+    return ops.embedding(position, places)
 
 
 def check_places(symbols: tuple[int, ...], length: int) -> None:

@@ -22,6 +22,7 @@ from .layer_norm import layer_norm, rms_norm
 from .linear import embedding, linear, matmul
 from .loss import binary_cross_entropy_with_logits, huber_loss, kl_div, l1_loss, mse, smooth_l1_loss
 from .order import argsort, sort, topk
+from .penalty import with_penalty
 from .pool import avg_pool2d, max_pool2d
 from .reduce import max, mean, min, prod, std, sum, var
 from .resize import adaptive_avg_pool2d, adaptive_max_pool2d, interpolate
@@ -45,5 +46,5 @@ __all__ = [
     "power", "prod", "relu", "repeat", "reshape", "rms_norm", "roll", "scatter", "scatter_add",
     "scatter_reduce", "self_attention", "sigmoid", "silu", "sin", "smooth_l1_loss", "softmax", "softplus",
     "sort", "split", "sqrt", "squeeze", "stack", "std", "subtract", "sum", "tanh", "tile", "topk",
-    "transpose", "tril", "triu", "var", "where",
+    "transpose", "tril", "triu", "var", "where", "with_penalty",
 ]  # fmt: skip

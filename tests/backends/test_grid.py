@@ -11,7 +11,7 @@ from backends.comm import run_ranks
 from backends.comm.collectives import allgather
 from backends.grid import AXES, Grid, check_grid
 
-shapes = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3)).filter(lambda s: np.prod(s) <= 12)
+shapes = st.tuples(*[st.integers(1, 3)] * len(AXES)).filter(lambda s: np.prod(s) <= 16)
 
 
 def members(comm):
@@ -25,13 +25,13 @@ def test_every_group_is_a_line_through_the_grid(shape):
 
     def work(comm):
         grid = Grid(comm, **dict(zip(AXES, shape, strict=True)))
-        groups = [members(comm)(group) for group in (grid.data, grid.pipe, grid.model)]
-        return grid.place, [group.rank for group in (grid.data, grid.pipe, grid.model)], groups
+        along = [grid.data, grid.pipe, grid.sequence, grid.model]
+        return grid.place, [group.rank for group in along], [members(comm)(group) for group in along]
 
     for rank, (place, ranks, groups) in enumerate(run_ranks(table.size, work)):
         assert np.argwhere(table == rank).tolist() == [list(place)]
         assert tuple(ranks) == place
-        lines = [table[:, place[1], place[2]], table[place[0], :, place[2]], table[place[0], place[1], :]]
+        lines = [np.moveaxis(table, axis, -1)[*place[:axis], *place[axis + 1 :]] for axis in range(len(AXES))]
         assert groups == [list(line) for line in lines]
 
 
@@ -40,7 +40,7 @@ def test_summing_along_every_axis_sums_over_all_ranks(shape):
     def work(comm):
         grid = Grid(comm, **dict(zip(AXES, shape, strict=True)))
         x = np.array([2.0**comm.rank])
-        for group in (grid.model, grid.pipe, grid.data):
+        for group in (grid.model, grid.sequence, grid.pipe, grid.data):
             x = np.sum(allgather(group, x), axis=0)
         return x[0]
 
@@ -54,9 +54,10 @@ def test_summing_along_every_axis_sums_over_all_ranks(shape):
         (
             6,
             {"data": 2, "pipe": 2, "model": 2},
-            "grid 2x2x2 needs 8 ranks, got 6; run with mpiexec -n 8 or change --data/--pipe/--model",
+            "a grid of data 2 x pipe 2 x sequence 1 x model 2 needs 8 ranks, got 6; run with mpiexec -n 8, "
+            "or change --data, --pipe, --sequence, --model",
         ),
-        (3, {"data": 2}, "grid 2x1x1 needs 2 ranks, got 3; run with mpiexec -n 2"),
+        (3, {"data": 2}, "needs 2 ranks, got 3; run with mpiexec -n 2"),
         (2, {"data": 2, "model": 0}, "--model must be at least 1, got 0"),
         (2, {"data": -2}, "--data must be at least 1, got -2"),
         (2, {"pipe": 0}, "--pipe must be at least 1, got 0"),

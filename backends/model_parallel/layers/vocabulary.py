@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from minigrad import nn
 from minigrad.device import Array, array_module, on_gpu
-from minigrad.nn.token_embedding import check_places
+from minigrad.nn.token_embedding import places_of
 from minigrad.op import op
 from minigrad.ops.selection import sum_by_row
 from minigrad.pullback import OpResult
@@ -76,13 +76,12 @@ class VocabularyEmbedding(ShardedLayer):
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
         x = a.gather().local
-        check_places(x.shape, len(self.position))
-        return self.summed(embedding_of_part(self.weight, x, shard=self.shard))
+        places = places_of(self.position, x.shape)
+        return self.summed(embedding_of_part(self.weight, x, shard=self.shard), places)
 
-    def summed(self, y: Tensor) -> ShardedTensor:
-        """The ranks' terms ``y`` added up, and their places."""
-        y = differentiable.fan_in(y, comm=self.shard.comm)
-        return ShardedTensor(y + self.position[: y.shape[TOKENS]])
+    def summed(self, y: Tensor, places: Tensor) -> ShardedTensor:
+        """The ranks' terms ``y`` added up, and the vectors of ``places``."""
+        return ShardedTensor(differentiable.fan_in(y, comm=self.shard.comm) + places)
 
     def describe(self) -> str:
         return f"{self.shard.local_size} of {self.shard.length}, {self.weight.shape[1]}, {len(self.position)}"
@@ -100,10 +99,10 @@ class TokensVocabularyEmbedding(VocabularyEmbedding):
         super().__init__(layer, comm)
         self.partial[self.position] = comm
 
-    def summed(self, y: Tensor) -> ShardedTensor:
+    def summed(self, y: Tensor, places: Tensor) -> ShardedTensor:
         tokens = even_shard(TOKENS, self.shard.comm, y.shape[TOKENS])
         y = differentiable.reduce_scatter(y, comm=tokens.comm, axis=TOKENS, sizes=tokens.sizes)
-        return ShardedTensor(y + self.position[tokens.local_slice], (tokens,))
+        return ShardedTensor(y + places[..., tokens.local_slice, :], (tokens,))
 
 
 class VocabularyUnembedding(ClassLinear):

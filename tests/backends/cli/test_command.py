@@ -471,13 +471,15 @@ def test_the_ranks_of_mpiexec_must_make_a_grid(minigrad, monkeypatch):
     monkeypatch.setenv("PMI_RANK", "0")
     monkeypatch.setenv("PMI_SIZE", "6")
     assert (
-        "grid 2x1x2 needs 4 ranks, got 6; run with mpiexec -n 4 or"
+        "a grid of data 2 x pipe 1 x sequence 1 x model 2 needs 4 ranks, got 6; run with mpiexec -n 4, or"
         in minigrad("prove", "--data", "2", "--model", "2")[2]
     )
-    assert "grid 1x1x4 needs 4 ranks, got 6" in minigrad("prove", "--model", "4")[2]
+    assert "sequence 1 x model 4 needs 4 ranks, got 6" in minigrad("prove", "--model", "4")[2]
     assert launch.world_size(None, 3) == launch.world_size(2, 3) == launch.world_size(None) == 6
     assert launch.world_size(None, 1, 3) == launch.world_size(None, 2, 3) == launch.world_size(1, 3, 2) == 6
-    assert "grid 1x4x1 needs 4 ranks, got 6" in minigrad("prove", "--pipe", "4")[2]
+    assert (
+        "data 1 x pipe 4 x sequence 1 x model 1 needs 4 ranks, got 6" in minigrad("prove", "--pipe", "4")[2]
+    )
 
 
 @pytest.mark.parametrize(

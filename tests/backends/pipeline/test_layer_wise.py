@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.comm import run_ranks
+from backends.comm.collectives import broadcast
 from backends.comm.trace import Traced
 from backends.laws import trains_like_serial
 from backends.pipeline.layer_wise import LayerWise
@@ -202,10 +203,7 @@ class KeepsItsOwnLoss(LayerWise):
 
 class SendsTheLossOfRankZero(LayerWise):
     def finish(self, model, loss):
-        self.size, size = 1, self.size
-        loss = super().finish(model, loss)
-        self.size = size
-        return loss
+        return float(broadcast(self.comm, np.array([loss]), 0)[0])
 
 
 class StateWithoutTheLast(LayersOfRanks):

@@ -109,8 +109,8 @@ BUGS = {
         {},
         (
             "engine",
-            "self.micros[i.micro].loss_weight * y.item()",
-            "self.micros[i.micro].loss_weight * y.item() / len(self.micros)",
+            "work.weighted(forward_pass, loss)",
+            "work.weighted(forward_pass, loss) / len(self.micros)",
         ),
     ),
     "the loss stays on the last rank": (
@@ -194,7 +194,7 @@ BUGS = {
     "masks do not know the step": (
         close,
         {"build": dropping, "sizes": (12, 12)},
-        ("engine", ", self.micros[i.micro].forward_pass():", ":"),
+        ("engine", ", work.forward_pass() as", ", work._replace(step=0).forward_pass() as"),
     ),
     "what comes back is expected to be like what came": (
         close,
