@@ -190,7 +190,7 @@ BUGS = [
         "has shape"),
     Bug("batches are not compared", "Strategy.step", "if self.steps_of_model == 2:",
         "if self.steps_of_model < 0:", other_batches_are_named, "it was not refused"),
-    Bug("samples pass for the same where labels are", "checksum_of", "(batch.x, batch.y)", "(batch.y,)",
+    Bug("samples pass for the same where labels are", "checksum_of", "(batch.x, batch.y, *", "(batch.y, *",
         other_samples_are_named, "it was not refused"),
     Bug("checksums do not travel", "StepSummary.pack", "self.n_backwards + BACKWARDS * (self.batch_checksum",
         "self.n_backwards + BACKWARDS * (0", other_batches_are_named, "it was not refused"),

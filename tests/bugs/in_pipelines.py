@@ -132,8 +132,8 @@ BUGS = [
         "            tape.backward(y, seed, on_grad)\n",
         "            for p in self.engine.parts[i.chunk].parameters(): p.grad = None\n            "
         "tape.backward(y, seed, on_grad)\n", trains_like_serial, SERIAL),
-    Bug("the loss is averaged twice", "Step.forward", "self.micros[i.micro].loss_weight * y.item()",
-        "self.micros[i.micro].loss_weight * y.item() / len(self.micros)", trains_like_serial,
+    Bug("the loss is averaged twice", "Step.forward", "work.weighted(forward_pass, loss)",
+        "work.weighted(forward_pass, loss) / len(self.micros)", trains_like_serial,
         rf"loss \(\) differs .* {SERIAL}"),
     Bug("the mean goes in twice", "Step.backward", "comes else micro.loss_weight",
         "comes else micro.loss_weight / len(self.micros)", trains_like_serial, SERIAL),
