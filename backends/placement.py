@@ -138,6 +138,6 @@ def full_nbytes(layer: Module) -> int:
     for _, owner, attribute in layer.named_arrays():
         value, shard = getattr(owner, attribute), shards.get((owner, attribute))
         if isinstance(value, Parameter):
-            shape = [shard.length if shard and i == shard.axis else n for i, n in enumerate(value.shape)]
+            shape = shard.full_shape(value.shape) if shard else value.shape
             sizes[id(value)] = math.prod(shape) * value.dtype.itemsize
     return sum(sizes.values())

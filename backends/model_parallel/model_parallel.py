@@ -33,6 +33,7 @@ from ..placement import Placeholder, loss_of_output, refuse_placed, shards_of
 from .layers.class_parallel import ClassLinear, class_parallel_loss
 from .layers.layer import ShardedLayer
 from .layers.pass_through import ELEMENTWISE, PASS_THROUGH, Replicated, lookup
+from .layers.process_grid import process_grid_of
 from .layers.sequential import ShardedSequential, named_in_errors
 from .layers.sharding import Shard, ShardedTensor
 from .layers.tokens import RegatheredTokensBlock, TokensBlock, TokenWise, normalizes_each_token
@@ -58,7 +59,7 @@ class SplitLayers(PlacedState):
         rank, size = self.backend.rank, self.backend.size
         shards, names = shards_of(model), model.named_parameters()
         parameters = [array[1:] for array in model.named_arrays() if array[0] in names]
-        once = [shards[p].comm.size / size if p in shards else float(rank == 0) for p in parameters]
+        once = [shards[p].parts / size if p in shards else float(rank == 0) for p in parameters]
         return allreduce(self.backend.comm, squares * np.array(once)[:, None])
 
 
@@ -118,6 +119,7 @@ class ModelParallel(Strategy):
             kinds = {layer: dict.fromkeys(self.splits[layer], form) for layer, form in tables.items()}
             self.splits = {**self.splits, **kinds}
         self.tiling = cache(partial(tiling_of, comm=comm))  # one for all layers that are split alike
+        self.process_grid = cache(partial(process_grid_of, comm=comm))
         self.partial: dict[Tensor, Communicator] = {}  # of these, each rank has a term of the gradient
 
     def place(self, model: Module) -> Module:
@@ -178,7 +180,8 @@ class ModelParallel(Strategy):
             return lookup(self.pass_through, layer, Replicated)(layer, self.comm, in_sharding)
         if tiling is not None:
             return lookup(SPATIAL, layer, Replicated)(layer, tiling)
-        return lookup(self.splits, layer, {})[kind](layer, self.comm, in_sharding)
+        form = lookup(self.splits, layer, {})[kind.partition(" ")[0]]  # of "grid 2x3"
+        return form(layer, self.process_grid(kind) or self.comm, in_sharding)
 
     def replace_inside(self, model: Module, prefix: str = "") -> None:
         """Replace the layers that the plan names by sharded ones, with whole inputs and outputs."""
@@ -229,6 +232,7 @@ class ModelParallel(Strategy):
         """Drop the groups of ranks; the layers still need them to compute, and free them in the end."""
         super().close()
         self.tiling.cache_clear()
+        self.process_grid.cache_clear()
         self.partial = {}
 
     def refusal(self, inner: Strategy) -> str:

@@ -22,6 +22,7 @@ from minigrad import nn
 from minigrad.module import Module, Sequential, evaluation_mode, is_sequential
 from minigrad.sample import inputs_of
 
+from .grid_products.linear import GridLinear
 from .layers.class_parallel import ClassLinear
 from .layers.conv import ChannelConv2d, FilterConv2d, GatheredConv2d, GroupedConv2d
 from .layers.heads import HeadsAttention, HeadsBlock, reason_against
@@ -33,7 +34,13 @@ from .naive import GatheredLinear
 Plan = dict[str, str]
 
 SPLITS: Mapping[type[Module], Mapping[str, ShardedLayerClass]] = {
-    nn.Linear: {"column": ColumnLinear, "row": RowLinear, "gathered": GatheredLinear, "classes": ClassLinear},
+    nn.Linear: {
+        "column": ColumnLinear,
+        "row": RowLinear,
+        "gathered": GatheredLinear,
+        "classes": ClassLinear,
+        "grid": GridLinear,
+    },
     nn.Conv2d: {
         "filters": FilterConv2d,
         "channels": ChannelConv2d,
@@ -228,7 +235,7 @@ def check_plan(plan: Mapping[str, str], model: Module, kinds: Any) -> None:
             )
         layer, legal = layers[name]
         word = str(kind).partition(" ")[0]  # of "tiles 2x3"
-        if kind not in legal and not (word in legal and word in ("rows", "tiles")):
+        if kind not in legal and not (word in legal and word in ("rows", "tiles", "grid")):
             otherwise = "name layers inside of it" if layer.children() else "leave it out of the plan"
             raise ValueError(
                 f"layer {name}, {layer.in_one_line()}, cannot be split by {kind!r}; "

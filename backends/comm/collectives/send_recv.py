@@ -38,6 +38,7 @@ class Tag(IntEnum):
     BARRIER = 31012
     FORWARD = 31013
     GRADIENT = 31014
+    SHIFT = 31015
 
 
 def send_recv(

@@ -32,7 +32,7 @@ class ShardedLayer(Module):
 
     @property
     def is_whole(self) -> bool:
-        return all(shard.comm.size == 1 for shard in self.shards.values())
+        return all(shard.parts == 1 for shard in self.shards.values())
 
     def shard_parameter(self, name: str, parameter: Parameter | None, shard: Shard | None = None) -> None:
         """Make this rank's part of a serial parameter an attribute of this layer."""

@@ -67,7 +67,7 @@ class ShardedFlatten(Elementwise):
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
         a = a.gather((2, 3))
         pixels = math.prod(a.local.shape[2:])
-        return ShardedTensor(self.layer(a.local), tuple(shard.repeat(pixels) for shard in a.shards))
+        return ShardedTensor(self.layer(a.local), tuple(s.repeat(pixels) if s.axis else s for s in a.shards))
 
 
 class ChannelBatchNorm(Replicated):
@@ -118,8 +118,8 @@ class ShardedMask(NamedTuple):
         return reduce(lambda keep, shard: shard.local_part(keep), self.shards, keep)
 
 
-ShardedLayerClass = Callable[[Any, Communicator, Shard | None], ShardedLayer]
-"""Makes a sharded layer from a serial one, the ranks, and the split of its input's features."""
+ShardedLayerClass = Callable[[Any, Any, Shard | None], ShardedLayer]
+"""Makes a sharded layer of a serial one, the ranks (in a grid, for "grid"), and the split of its features."""
 
 ELEMENTWISE = (
     nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Hardswish, nn.Softplus,

@@ -43,6 +43,11 @@ class Shard:
         return [stop - start for start, stop in pairwise(self.bounds)]
 
     @property
+    def parts(self) -> int:
+        """How many parts there are, of which each rank has one."""
+        return self.comm.size
+
+    @property
     def local_size(self) -> int:
         return self.sizes[self.comm.rank]
 
@@ -54,6 +59,10 @@ class Shard:
     def local_part(self, x):
         """This rank's part of the whole array ``x``."""
         return x[(slice(None),) * (self.axis % x.ndim) + (self.local_slice,)]
+
+    def full_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The whole array's shape, where ``shape`` is that of any part."""
+        return tuple(self.length if i == self.axis % len(shape) else n for i, n in enumerate(shape))
 
     def gather(self, part: np.ndarray) -> np.ndarray:
         """The whole array, from every rank's ``part``. Collective: every rank must call it."""
@@ -138,17 +147,17 @@ class ShardedTensor:
         x = reduce(lambda x, shard: shard.join_in(x), gathered, self.local)
         return ShardedTensor(x, tuple(shard for shard in self.shards if shard not in gathered))
 
-    def redistribute(self, shard: Shard) -> ShardedTensor:
-        """This tensor, split by ``shard`` alone, ValueError where the axis has another length."""
-        shard = shard.on_axis(shard.axis % self.local.ndim)
-        a = self.gather([other.axis for other in self.shards if other.axis != shard.axis])
-        before, length = a.shard_of(shard.axis), a.shape[shard.axis]
-        if length != shard.length:
-            raise ValueError(
-                f"this layer takes {shard.length} channels or features, those before it give {length}; "
-                "make the sizes agree"
-            )
-        return a if before is not None and before.same_as(shard) else a.gather().split(shard)
+    def redistribute(self, *shards: Shard) -> ShardedTensor:
+        """This tensor, split by ``shards`` alone, ValueError where an axis has another length."""
+        wanted = [shard.on_axis(shard.axis % self.local.ndim) for shard in shards]
+        for shard in wanted:
+            if (length := self.shape[shard.axis]) != shard.length:
+                raise ValueError(
+                    f"this layer takes {shard.length} channels or features, those before it give {length}; "
+                    "make the sizes agree"
+                )
+        a = self.gather([mine.axis for mine in self.shards if not any(map(mine.same_as, wanted))])
+        return reduce(ShardedTensor.split, (shard for shard in wanted if a.shard_of(shard.axis) is None), a)
 
     def split(self, shard: Shard) -> ShardedTensor:
         """This rank's part of a tensor that is whole along the shard's axis; forward sends no message."""

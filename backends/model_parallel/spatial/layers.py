@@ -10,7 +10,6 @@ layer to layer.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate, pairwise, product
@@ -28,6 +27,7 @@ from ...comm.collectives import allgather
 from ...comm.communicator import Communicator
 from ..layers.layer import ShardedLayer
 from ..layers.pass_through import Replicated
+from ..layers.process_grid import rows_by_columns
 from ..layers.sharding import Shard, ShardedTensor, even_shard
 from .halo import empty_output, receptive_field_of, with_fetched_gradients
 from .receptive_field import COLUMNS, ROWS, window_along
@@ -97,14 +97,10 @@ def tiling_of(kind: str, comm: Communicator) -> Tiling | None:
     name, _, shape = kind.partition(" ")
     if name not in ("rows", "tiles"):
         return None
-    across = max(n for n in range(1, math.isqrt(comm.size) + 1) if comm.size % n == 0)
-    down, across = (comm.size, 1) if name == "rows" else (comm.size // across, across)
-    if shape:
-        match = re.fullmatch(r"(\d+)x(\d+)", shape)
-        if match is None or name == "rows":
-            raise ValueError(f"images are split by 'rows', 'tiles' or for example 'tiles 2x3', got {kind!r}")
-        down, across = int(match[1]), int(match[2])
-    return Tiling(comm, down, across)
+    numbers = rows_by_columns(shape, comm.size)
+    if numbers is None or (shape and name == "rows"):
+        raise ValueError(f"images are split by 'rows', 'tiles' or for example 'tiles 2x3', got {kind!r}")
+    return Tiling(comm, *((comm.size, 1) if name == "rows" else numbers))
 
 
 class Windowed(ShardedLayer):
