@@ -86,7 +86,7 @@ def batches_of(*shape, sizes=(5, 3, 4)):
     return [Batch(rng.normal(size=(n, *shape)), rng.integers(0, 3, n)) for n in sizes]
 
 
-LINEAR = st.sampled_from(["column", "row", "gathered", None])
+LINEAR = st.sampled_from(["column", "row", "gathered", "grid", None])
 NAMES = {
     Net: [
         "front.0",
@@ -210,7 +210,7 @@ def test_ranks_with_different_plans_or_models_are_told():
             {"9": "row"},
             "names layer '9', which the model does not have; layers that can be split, and how: \"0\" (f",
         ),
-        ({"9": "row"}, '"5" (column, row, gathered, classes); '),
+        ({"9": "row"}, '"5" (column, row, gathered, classes, grid); '),
         (
             {"0": "row"},
             "layer 0, Conv2d(2, 4, 3, padding=1), cannot be split by 'row'; choose filters, channels",

@@ -61,7 +61,9 @@ def splits(draw):
     for i, (before, behind) in enumerate(pairwise(between), 1):
         if before.endswith("norm") and behind == "batch norm":  # takes away the bias of the one before
             between[i] = "tanh"
-    splits = draw(st.lists(st.sampled_from([None, "column", "row", "gathered"]), min_size=n, max_size=n))
+    splits = draw(
+        st.lists(st.sampled_from([None, "column", "row", "gathered", "grid"]), min_size=n, max_size=n)
+    )
     frozen = draw(st.sets(st.sampled_from([2 * i + 1 for i in range(n)]), max_size=n)) - {2 * n - 1}
     plan = {number: kind for number, kind in zip(numbers, splits, strict=True) if kind}
     return mlp(widths, between, bias=draw(st.booleans()), frozen=frozen), plan, widths
