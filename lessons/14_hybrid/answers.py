@@ -1,5 +1,7 @@
 """The answers to the questions on lesson 14, and the laws that show them."""
 
+import math
+
 import numpy as np
 from minigrad_course.lesson.questions import Question
 from minigrad_course.machines.integrated_costs import (
@@ -16,6 +18,7 @@ from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.grid import Grid
 from backends.model_parallel import ModelParallel
+from backends.model_parallel.grid_products.summa_25d import LayeredGrid, summa_25d
 from backends.stack import Stack
 from minigrad import nn, ops
 from minigrad.data import Batch
@@ -130,6 +133,34 @@ def by_collective(width, depth, batch):
     return outputs, activations - outputs, everything - activations
 
 
+def numbers_in_layers(layers, ranks=256, n=16):
+    """The numbers that a rank sends for one product of n x n matrices, the mean over all ranks."""
+    q = math.isqrt(ranks // layers)
+
+    def work(comm):
+        traced = Traced(comm)
+        layered, block = LayeredGrid(traced, layers, q, q), np.ones((n // q, n // q))
+        before = traced.record.ledger.sent().bytes
+        summa_25d(layered, block, block, n)
+        return (traced.record.ledger.sent().bytes - before) / 8
+
+    return float(np.mean(run_ranks(ranks, work)))
+
+
+def copies(student):
+    layers = student.LAYERS
+    assert layers == 4, (
+        f"{layers} layers send {numbers_in_layers(1):.0f} numbers if they are 1; take 4 layers"
+    )
+    one, four, sixteen = (numbers_in_layers(c) for c in (1, 4, 16))
+    assert four < one < sixteen
+    return (
+        f"a rank sends {four:.0f} numbers instead of {one:.0f}: 2 (8 - 1) for the products, as many as its "
+        f"layer has rows, and 3 (4 - 1) for copies and sums. With 16 layers of 4 x 4 it would send "
+        f"{sixteen:.0f}: the best number of layers is near (p / 9)^(1/3), here 3"
+    )
+
+
 WRITTEN = """    total = 0.0
     for i, (weights, outputs) in enumerate(layers):
         gathered = batch / data * outputs
@@ -143,4 +174,5 @@ QUESTIONS = [
     Question("c", wide_network, (("WIDTH_OF_THE_NETWORK = 16", "WIDTH_OF_THE_NETWORK = 64"),)),
     Question("b", slow_network, (("BYTES_A_SECOND = 6e9", "BYTES_A_SECOND = 6e8"),)),
     Question("b", own_formula, (("    return 0.0\n", WRITTEN),)),
+    Question("b", copies, (("LAYERS = 1", "LAYERS = 4"),)),
 ]

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from minigrad.figures import BLUE, GREEN, GREY, INK, MARKERS, ORANGE, RED, curve, line, points
+from minigrad.figures import BLUE, GREEN, GREY, INK, MARKERS, ORANGE, RED, TEXT, curve, line, points
 
 
 def level(names, crossovers):
@@ -131,6 +131,47 @@ def grids(batches, measured, formula, borders):
     axes.yaxis.set_major_locator(FixedLocator([30, 100, 300, 1000, 3000]))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(plain)
+    return figure
+
+
+def blocks(counted, formulas, bound, whole):
+    """Numbers sent by each rank for a product, of ``whole`` in a matrix: dots counted, lines the formulas."""
+    figure, axes = plt.subplots(figsize=(8, 4.6), layout="constrained")
+    ranks = np.geomspace(4, 4096, 61)
+    places = {"by columns": (60, 8), "SUMMA": (20, 12), "2.5D, c = 4": (-30, -28)}
+    for (name, numbers), color in zip(counted.items(), (ORANGE, BLUE, GREEN), strict=True):
+        shown = ranks[ranks >= min(numbers)]
+        axes.loglog(shown, [formulas[name](p) / whole for p in shown], **line(color))
+        axes.loglog(list(numbers), [n / whole for n in numbers.values()], **points(color))
+        last = max(numbers)
+        axes.annotate(
+            name,
+            (last, numbers[last] / whole),
+            places[name],
+            textcoords="offset points",
+            color=TEXT.get(color, color),
+            fontweight="bold",
+        )
+    axes.loglog(ranks, [bound(p) / whole for p in ranks], **line(RED))
+    axes.annotate(
+        "no algorithm sends less",
+        (32, bound(32) / whole),
+        (-40, -24),
+        textcoords="offset points",
+        ha="center",
+        color=TEXT[RED],
+    )
+    axes.set(
+        xlabel="ranks p",
+        ylabel="numbers sent by each rank, of N²",
+        xticks=[4, 16, 64, 256, 1024, 4096],
+        yticks=[0.01, 0.03, 0.1, 0.3, 1],
+        ylim=(0.004, 2),
+        title="A product of N x N matrices (dots: counted; lines: formula)",
+    )
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(plain)
+        axis.set_minor_locator(NullLocator())
     return figure
 
 

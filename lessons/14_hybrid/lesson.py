@@ -2,8 +2,8 @@
 
 Lecture section: data and model parallelism together. A grid of ranks shares the batch along one axis and the
 model along the other; what each way moves, by formula for AlexNet on 512 ranks and more, where images are
-split too, and measured on our own network. Sources: Gholami et al. 2018, arXiv:1712.04432; survey: Ben-Nun
-and Hoefler 2019, arXiv:1802.09941, section 6.
+split too, and measured on our own network; and how few numbers any product of matrices must move. Sources:
+Gholami et al. 2018, arXiv:1712.04432; survey: Ben-Nun and Hoefler 2019, arXiv:1802.09941, section 6.
 
     python lessons/14_hybrid/lesson.py
 
@@ -33,6 +33,9 @@ from backends.data_parallel import DataParallel, ParameterServer
 from backends.grid import Grid
 from backends.laws import bound_for, differences_from_serial
 from backends.model_parallel import ModelParallel
+from backends.model_parallel.grid_products.cannon import cannon
+from backends.model_parallel.grid_products.lower_bounds import with_memory, without_a_limit
+from backends.model_parallel.grid_products.summa_25d import LayeredGrid, summa_25d
 from backends.model_parallel.plan import choose, default_plan, show
 from backends.stack import Stack
 from minigrad import mnist, ops, optim
@@ -407,6 +410,124 @@ assert cheapest == {"7": "row"} and with_many == {}, f"64 samples: {cheapest}, 2
 # %% [markdown]
 # Read: Jia, Zaharia and Aiken 2019, "Beyond data and model parallelism for deep neural networks",
 # arXiv:1807.05358.
+#
+# ## 5. Matrices in blocks: how few numbers can be sent
+# So far each matrix was cut along one axis. If all p ranks share a product C = A B of N x N matrices by
+# columns, each of them needs all of A, and receives N^2 (p - 1) / p numbers: nearly as many with more ranks.
+# A *2D* algorithm cuts all three matrices along both axes. On a grid of q x q ranks, q = sqrt(p), rank (i, j)
+# has block (i, j) of each, and computes its block of C as a sum of q products of blocks:
+#
+#     for each l:   the ranks in column l send their blocks of A along their rows
+#                   the ranks in row l send their blocks of B along their columns
+#                   C += A[i, l] B[l, j]
+#
+# This is SUMMA (van de Geijn and Watts 1997, "SUMMA: scalable universal matrix multiplication algorithm").
+# A rank receives q - 1 blocks of A and of B, so 2 (q - 1) N^2 / p numbers. `summa.py` is that loop, for
+# matrices of any shape; both gradients are such loops too, in which one broadcast becomes a sum. Cannon's
+# algorithm (1969) shifts blocks to neighbors instead, and sends as many, after a first shift that brings
+# together the blocks to multiply.
+#
+# In `ModelParallel` this is the split "grid 2x2" of a linear layer: samples are cut over the rows of the
+# grid, outputs over its columns, and inputs over both. Blocks stay blocks between such layers, so nobody
+# holds a whole weight or a whole batch of activations.
+
+# %%
+print("\n5. Matrices in blocks")
+BLOCKS = {"1": "grid 2x2", "3": "grid 2x2", "5": "grid 2x2"}
+difference = largest_difference(mlp, (1, 4), BLOCKS)
+print(f"   784-128-128-10 on a grid of 2 x 2 differs from one machine by {difference:.0e}")
+assert difference < bound_for(np.float64), f"differs by {difference:.1e}, allowed {bound_for(float):.1e}"
+
+# %% [markdown]
+# Can the number shrink faster than 1 / sqrt(p)? With more memory it can. *2.5D* (Solomonik and Demmel 2011)
+# takes c layers of q x q ranks, q = sqrt(p / c). Each layer gets a copy of A and of B and computes 1 / c of
+# the sum, and the layers' results are added. Inside the layers a rank now receives 2 (q - 1) N^2 / p, with a
+# smaller q, but the copies and the sum cost 3 (c - 1) N^2 / p more.
+#
+# *A lower bound.* A rank that computes N^3 / p of the products a_il b_lj needs at least 3 (N^3 / p)^(2/3)
+# entries of the three matrices for them: a set of w products has x entries of A, y of B and z of C, and w is
+# at most sqrt(x y z) (Loomis and Whitney 1949). It has 3 N^2 / p of them at home, and sends or receives all
+# others, whatever the algorithm is. Each number is sent once and received once, so on average a rank sends at
+# least half of them, and receives as many. We count what is sent, for N = 64:
+
+# %%
+N = 64
+
+
+def numbers_sent(layers, rows, columns, multiply=None):
+    """The numbers that a rank sends for one product of N x N matrices, the mean over all ranks."""
+
+    def work(comm):
+        traced = Traced(comm)
+        layered, block = LayeredGrid(traced, layers, rows, columns), np.ones((N // rows, N // columns))
+        before = traced.record.ledger.sent().bytes
+        if multiply is None:
+            summa_25d(layered, block, block, N)
+        else:
+            multiply(layered.grid, block, block)
+        return (traced.record.ledger.sent().bytes - before) / 8
+
+    return float(np.mean(run_ranks(layers * rows * columns, work)))
+
+
+ways = {
+    "by columns": (lambda p: (1, 1, p), lambda p: N**2 * (p - 1) / p, (4, 16, 64)),
+    "SUMMA": (lambda p: (1, *[round(p**0.5)] * 2), lambda p: 2 * (p**0.5 - 1) * N**2 / p, (4, 16, 64, 256)),
+    "2.5D, c = 4": (
+        lambda p: (4, *[round((p / 4) ** 0.5)] * 2),
+        lambda p: (2 * ((p / 4) ** 0.5 - 1) + 3 * 3) * N**2 / p,
+        (16, 64, 256),
+    ),
+}
+counted = {name: {p: numbers_sent(*shape(p)) for p in several} for name, (shape, _, several) in ways.items()}
+least = {p: without_a_limit(N, N, N, p) / 2 for p in (4, 16, 64, 256)}
+print(
+    "   numbers sent by each rank, N = 64\n   ranks"
+    + "".join(f"{name:>13}" for name in ways)
+    + "  lower bound"
+)
+for p, bound in least.items():
+    cells = (f"{counted[name][p]:,.0f}" if p in counted[name] else "-" for name in ways)
+    print(f"   {p:5}" + "".join(f"{cell:>13}" for cell in cells) + f"{bound:13,.0f}")
+for name, (_, by_formula, several) in ways.items():
+    for p in several:
+        n, expected = counted[name][p], by_formula(p)
+        assert n == expected, f"{name}, {p} ranks: {n:,.0f} numbers, formula {expected:,.0f}"
+        assert n >= least[p], f"{name}, {p} ranks: {n:,.0f} numbers, fewer than the bound {least[p]:,.0f}"
+at_64, at_256 = ([counted[name][p] for name in ("SUMMA", "2.5D, c = 4")] for p in (64, 256))
+assert at_64[0] < at_64[1] and at_256[1] < at_256[0], f"SUMMA and 2.5D: {at_64} at 64, {at_256} at 256 ranks"
+three_d = counted["2.5D, c = 4"][64] / least[64]  # as many layers as there are rows
+assert np.isclose(three_d, 10 / 3), f"2.5D with c = q sends {three_d:.3f} times the bound, expected 3.333"
+shifts = numbers_sent(1, 4, 4, cannon)
+skew = shifts - counted["SUMMA"][16]
+print(f"   Cannon on 16 ranks sends {shifts:,.0f}: as SUMMA, and {skew:,.0f} for the first shift")
+assert skew == 2 * 3 / 4 * N**2 / 16, f"{skew:,.0f} numbers, formula {2 * 3 / 4 * N**2 / 16:,.0f}"
+formulas = {name: by_formula for name, (_, by_formula, _) in ways.items()}
+bound = lambda p: without_a_limit(N, N, N, p) / 2  # noqa: E731
+save(drawings.blocks(counted, formulas, bound, N**2), FIGURES / "blocks.png")
+
+# %% [markdown]
+# On 64 ranks SUMMA sends less, on 256 ranks 2.5D: copies pay from many ranks on. The bound falls as
+# p^(-2/3). 2.5D reaches this with as many layers as a layer has rows, c = q = p^(1/3): each rank sends
+# 5 (q - 1) N^2 / q^3, 10/3 of the bound for any p. SUMMA falls as p^(-1/2), and that is all that its memory
+# allows: where a rank holds no more than M numbers it moves at least N^3 / (2 sqrt(2) p sqrt(M)) - M (Irony,
+# Toledo and Tiskin 2004; `lower_bounds.py` has the proof in four lines). With room for three blocks,
+# M = 3 N^2 / p, the first term is 0.204 N^2 / sqrt(p), and SUMMA receives less than ten times as many:
+
+# %%
+for p in (4, 16, 64, 256):
+    first_term = with_memory(N, N, N, p, 3 * N**2 / p) + 3 * N**2 / p
+    ratio = counted["SUMMA"][p] / first_term
+    print(f"   {p:5} ranks: SUMMA receives {ratio:.1f} times {first_term:,.0f} numbers")
+    assert np.isclose(first_term, N**2 / np.sqrt(24 * p)), (
+        f"{first_term:.1f}, not {N**2 / (24 * p) ** 0.5:.1f}"
+    )
+    assert ratio < 10, f"{p} ranks: SUMMA receives {ratio:.1f} times the first term, allowed 10"
+
+# %% [markdown]
+# Read: Irony, Toledo and Tiskin 2004, "Communication lower bounds for distributed-memory matrix
+# multiplication"; Solomonik and Demmel 2011, "Communication-optimal parallel 2.5D matrix multiplication and
+# LU factorization algorithms".
 
 # %%
 print(f"\nFigures: {FIGURES}/")

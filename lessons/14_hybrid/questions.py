@@ -73,5 +73,20 @@ def numbers_sent(layers, data, model, batch):
     return 0.0
 
 
+# %% [markdown]
+# ## 5. Copies for fewer bytes
+# 256 ranks multiply two matrices of 16 x 16 numbers, in blocks. As one layer of 16 x 16 ranks, by SUMMA, each
+# of them sends 30 numbers on average. Edit: 4 layers of 8 x 8 ranks, each with a copy of both matrices. How
+# many numbers does a rank send then?
+#
+# - a: more: three copies of each matrix, and three sums, come on top
+# - b: fewer: broadcasts reach 7 ranks instead of 15, which saves more than copies and sums cost
+# - c: as many: what copies and sums cost is what shorter broadcasts save
+
+# %%
+PREDICTION_5 = ""
+LAYERS = 1
+
+
 if __name__ == "__main__":
     print("two layers on 2 x 2, 64 samples:", numbers_sent([(4160, 64), (4160, 64)], 2, 2, 64))

@@ -104,7 +104,8 @@ BUGS = [
         "b[panel.of_b], panel.column", blocks_are_multiplied, f"rank 2 does not exist|{OFF}"),
     Bug("the gradient of A is broadcast where it must be summed", "summa_gradient_of_a",
         "reduce(grid.row, g @ rows_of_b.T, root=panel.column)",
-        "broadcast(grid.row, g @ rows_of_b.T, panel.column)", gradients_are_products, "gradient of A .* is off by"),
+        "broadcast(grid.row, g @ rows_of_b.T, panel.column)", gradients_are_products,
+        "gradient of A .* is off by"),
     Bug("each rank keeps its own term of the gradient of B", "summa_gradient_of_b",
         "reduce(grid.column, columns_of_a.T @ g, root=panel.row)",
         "columns_of_a.T @ g if grid.column.rank == panel.row else None", gradients_are_products, OFF),
@@ -134,5 +135,6 @@ BUGS = [
         "not any(map(mine.same_as, wanted))", "all(mine.axis != shard.axis for shard in wanted)",
         layers_on_a_grid_train_like_serial, f"mismatch|{SERIAL}"),
     Bug("flattened samples are as many as features", "ShardedFlatten.sharded_forward",
-        "s.repeat(pixels) if s.axis else s", "s.repeat(pixels)", tokens_on_a_grid_pass_like_serial, "do not make the 3 of axis 0"),
+        "s.repeat(pixels) if s.axis else s", "s.repeat(pixels)", tokens_on_a_grid_pass_like_serial,
+        "do not make the 3 of axis 0"),
 ]  # fmt: skip
