@@ -83,7 +83,7 @@ BUGS = [
         data_by_layers_by_neurons_train_like_serial, SERIAL),
     Bug("what all ranks of an axis hold counts as often in a norm", "SplitLayers.global_square_norms",
         "else float(rank == 0)", "else 1.0", joint_norms_are_those_of_the_whole_model, SERIAL),
-    Bug("a norm has the part of one rank", "SplitLayers.global_square_norms", "shards[p].comm.size / size if",
+    Bug("a norm has the part of one rank", "SplitLayers.global_square_norms", "shards[p].parts / size if",
         "float(rank == 0) if", joint_norms_are_those_of_the_whole_model, SERIAL),
     Bug("a tied weight counts once for each stage", "PipelineState.global_square_norms",
         "if name not in counted}", "if rank != self.backend.rank}", joint_norms_are_those_of_the_whole_model,

@@ -168,7 +168,7 @@ BUGS = [
         columns_and_rows_train_like_serial, SERIAL),
     Bug("the features of sequences are taken for their second axis", "ColumnLinear.sharded_forward",
         "self.own_parameters), (self.shard,))", "self.own_parameters), (self.shard.on_axis(1),))",
-        layers_of_sequences_train_like_serial, "must match exactly"),
+        layers_of_sequences_train_like_serial, "takes 4 channels or features"),
     Bug("gathered outputs are joined along the second axis", "GatheredLinear.sharded_forward",
         "axis=y.ndim - 1", "axis=1", layers_of_sequences_train_like_serial, "linear takes|differs by"),
     Bug("what columns send back is not added up", "ColumnLinear.sharded_forward",

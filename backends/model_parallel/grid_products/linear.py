@@ -1,10 +1,10 @@
 """A linear layer whose input, weight and output are blocks on a grid of ranks.
 
-Lecture section: data and model parallelism together. Lesson: 14_hybrid. x (samples, in) is A of the product,
-w.T (in, out) is B: samples are cut over the rows of the grid, outputs over its columns, and inputs over
-both, over its columns in x and over its rows in w. A rank has 1 / p of each. Between such layers blocks stay
-blocks. On a grid of one row all samples are on every rank, and x is gathered piece by piece; on one of one
-column the weights are, as in ZeRO's third stage.
+Lecture section: data and model parallelism together. Lesson: 14_hybrid, by ``plan.py``. x (samples, in) is A
+of the product, w.T (in, out) is B: samples are cut over the rows of the grid, outputs over its columns, and
+inputs over both, over its columns in x and over its rows in w. A rank has 1 / p of each. Between such layers
+blocks stay blocks. On a grid of one row all samples are on every rank, and x is gathered piece by piece; on
+one of one column the weights are, as in ZeRO's third stage.
 """
 
 from __future__ import annotations

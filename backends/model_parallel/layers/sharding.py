@@ -149,15 +149,15 @@ class ShardedTensor:
 
     def redistribute(self, *shards: Shard) -> ShardedTensor:
         """This tensor, split by ``shards`` alone, ValueError where an axis has another length."""
-        wanted = [shard.on_axis(shard.axis % self.local.ndim) for shard in shards]
-        for shard in wanted:
+        new = [shard.on_axis(shard.axis % self.local.ndim) for shard in shards]
+        for shard in new:
             if (length := self.shape[shard.axis]) != shard.length:
                 raise ValueError(
                     f"this layer takes {shard.length} channels or features, those before it give {length}; "
                     "make the sizes agree"
                 )
-        a = self.gather([mine.axis for mine in self.shards if not any(map(mine.same_as, wanted))])
-        return reduce(ShardedTensor.split, (shard for shard in wanted if a.shard_of(shard.axis) is None), a)
+        a = self.gather([mine.axis for mine in self.shards if not any(map(mine.same_as, new))])
+        return reduce(ShardedTensor.split, (shard for shard in new if a.shard_of(shard.axis) is None), a)
 
     def split(self, shard: Shard) -> ShardedTensor:
         """This rank's part of a tensor that is whole along the shard's axis; forward sends no message."""

@@ -130,7 +130,7 @@ def multiplies(summa: Any, panels: Any, sizes: Sizes, grid: tuple[int, int]) -> 
     is_product("block of C", [r.block for r in ranks], a, b, grid)
     sends("SUMMA", ranks, *summa_costs(sizes, grid))
     products = [r.block.size * sizes.k for r in ranks]
-    is_above_bounds(ranks, products, held(sizes, grid))
+    is_above_bounds(ranks, products, entries_of(sizes, grid))
 
 
 def gives_gradient_of_a(gradient: Any, panels: Any, sizes: Sizes, grid: tuple[int, int]) -> None:
@@ -167,7 +167,7 @@ def shifts(cannon: Any, sizes: Sizes, q: int) -> None:
     skew = (sizes.m - first_row) * sizes.k + sizes.k * (sizes.n - first_column)
     sends("Cannon", ranks, 2 * q * q * (q - 1) + 2 * q * (q - 1), (sizes.a + sizes.b) * (q - 1) + skew)
     products = [r.block.size * sizes.k for r in ranks]
-    is_above_bounds(ranks, products, held(sizes, (q, q)))
+    is_above_bounds(ranks, products, entries_of(sizes, (q, q)))
 
 
 def multiplies_in_layers(summa_25d: Any, sizes: Sizes, layers: int, grid: tuple[int, int]) -> None:
@@ -186,10 +186,10 @@ def multiplies_in_layers(summa_25d: Any, sizes: Sizes, layers: int, grid: tuple[
     places = [r.block.size for r in ranks[: rows * columns]]
     products = [size * number for number in terms for size in places]
     nothing = [0] * (len(ranks) - len(places))
-    is_above_bounds(ranks, products, [*held(sizes, grid), *nothing])
+    is_above_bounds(ranks, products, [*entries_of(sizes, grid), *nothing])
 
 
-def held(sizes: Sizes, grid: tuple[int, int]) -> list[int]:
+def entries_of(sizes: Sizes, grid: tuple[int, int]) -> list[int]:
     """How many entries of A, B and C each rank has."""
     shapes = (sizes.m, sizes.k), (sizes.k, sizes.n), (sizes.m, sizes.n)
     places = product(range(grid[0]), range(grid[1]))
