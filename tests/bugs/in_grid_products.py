@@ -49,6 +49,10 @@ def cubes_touch_the_least() -> None:
     product_laws.bounds_touched(numbers_touched, {(0, 0, 0), (1, 1, 1)})
 
 
+def bounds_are_near_what_is_sent() -> None:
+    product_laws.is_near_the_bounds(summa, panels, summa_25d, 2)
+
+
 def clipped(parameters):
     return optim.SGD(parameters, 0.5, momentum=0.9).clipped(0.05)
 
@@ -124,6 +128,10 @@ BUGS = [
         "summa(grid, a, b, own) if depth.rank == 0 else None", layers_share_the_terms, OFF),
     Bug("a bound counts sent and received as two", "numbers_touched", "return 3 * ", "return 6 * ",
         cubes_touch_the_least, "touch"),
+    Bug("a rank meets M entries of each matrix in a phase", "lower_bounds.with_memory", "(2 * memory) ** 1.5",
+        "memory**1.5", bounds_are_near_what_is_sent, "the bound is"),
+    Bug("a bound has no entries at home", "without_a_limit", " - (m * k + k * n + m * n) / ranks", "",
+        bounds_are_near_what_is_sent, "2.5D moves"),
     Bug("the gradient of a bias has the samples of one row", "GridLinear.__init__",
         "self.partial[self.bias] = grid.column", "pass", layers_on_a_grid_train_like_serial, SERIAL),
     Bug("the gradient of a bias is summed along the row", "GridLinear.__init__",

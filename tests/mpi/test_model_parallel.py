@@ -41,6 +41,7 @@ for plan in (
     {"4": "column", "6": "row"},
     {"0": "filters", "4": "row", "6": "classes"},
     {"0": "rows", "1": "rows", "2": "rows"},
+    {"4": "grid", "6": "grid"},
     None,
 ):
     trains_like_serial(lambda _: stack(plan), comm, build, ops.cross_entropy, batches, optimizer=clipped)

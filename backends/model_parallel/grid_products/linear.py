@@ -51,6 +51,10 @@ class GridLinear(ShardedLayer):
             self.partial[self.bias] = grid.column
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
+        if a.local.ndim < 2:
+            raise ValueError(
+                f"a layer on a grid takes x (samples, ..., in), got {a.shape}; give it an axis of samples"
+            )
         samples = even_shard(0, self.grid.column, a.shape[0])
         x = a.redistribute(samples, self.features).local
         y = grid_product(x, self.weight, grid=self.grid, panels=self.panels)

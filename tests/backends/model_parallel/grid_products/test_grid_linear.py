@@ -199,6 +199,11 @@ def test_inputs_of_another_size_are_named():
         run_ranks(2, lambda comm: ModelParallel(comm, {"1": "grid"}).place(build())(np.ones((2, 6))))
 
 
+def test_an_input_without_samples_is_named():
+    with pytest.raises(ValueError, match=r"takes x \(samples, ..., in\), got \(5,\); give it an axis"):
+        run_ranks(2, lambda comm: GridLinear(nn.Linear(5, 4, rng=0), ProcessGrid(comm, 2, 1))(np.ones(5)))
+
+
 def test_a_layer_says_what_it_has():
     def work(comm):
         return repr(GridLinear(nn.Linear(7, 5, rng=0), ProcessGrid(comm, 2, 1)))
