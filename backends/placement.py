@@ -25,6 +25,8 @@ from .comm.communicator import Communicator
 class Placeholder(Module):
     """Stands for a layer that lives on another rank: keeps the names of parameters, acts as the identity."""
 
+    token_wise = True
+
     @property
     def is_whole(self) -> bool:
         return False

@@ -101,6 +101,11 @@ class Stack(Strategy):
             batch = part
         return weight
 
+    def loss_by_parts(self, loss_fn: Loss) -> Loss:
+        for member in self.members:
+            loss_fn = member.loss_by_parts(loss_fn)
+        return loss_fn
+
     def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
         """Innermost first: who splits the classes of the logits must know which loss it is."""
         for member in reversed(self.members):

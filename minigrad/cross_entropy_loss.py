@@ -67,10 +67,12 @@ class CrossEntropyLoss(WeightedMean):
         return ops.reshape(logits, shape=(n, shape[-1])), labels.reshape((n, shape[-1]) if soft else n)
 
     def total_factor(self, labels: Any) -> Any:
-        """What the sum is divided by, for integer labels."""
+        """What the sum is divided by; for labels that are probabilities of classes the number of rows."""
         if self.reduction == "sum":
             return 1
         labels = Tensor(labels).data
+        if labels.dtype.kind == "f":
+            return labels.size // labels.shape[self.class_axis]
         counted = labels == labels if self.ignore_index is None else labels != self.ignore_index
         if self.weight is None:
             return counted.sum()

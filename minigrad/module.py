@@ -28,6 +28,7 @@ class Module:
     """
 
     training = True
+    token_wise: ClassVar[bool] = False  # it acts on each token (B, S, ...) alone, or asks ``current_tokens``
     written: ClassVar[tuple[Any, ...]] = ()  # its forward and __call__, as the class was written
 
     def __new__(cls, *arguments: Any, **settings: Any) -> Self:
@@ -61,6 +62,8 @@ class Module:
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
         cls.written = cls.forward, cls.__call__
+        if "forward" in cls.__dict__:  # what an inherited one does says nothing of it
+            cls.token_wise = cls.__dict__.get("token_wise", False)
 
     def unchanged_type(self) -> type[Module] | None:
         """The class of the layer; None where a spy or a counter has replaced ``forward`` or ``__call__``."""
@@ -374,6 +377,8 @@ class ModuleList(Module):
     and loops. Raises TypeError for what is no module.
     """
 
+    token_wise = True
+
     def __init__(self, modules: Iterable[Module] = ()):
         self.layers = checked_modules(modules)
 
@@ -421,6 +426,8 @@ class Sequential(ModuleList):
     between them: the results are those of the layers one by one, up to rounding. Raises TypeError for what is
     no layer, such as a list of layers.
     """
+
+    token_wise = True
 
     def __init__(self, *layers: Module):
         for layer in layers:

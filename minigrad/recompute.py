@@ -58,6 +58,8 @@ def recomputed(model: Sequential, segments: int | Sequence[int] | None = None) -
 class Recomputed(Sequential):
     """Layers of which those between two ``bounds`` run again in backward; made by ``recomputed``."""
 
+    token_wise = True
+
     def __init__(self, layers: Sequence[Module], bounds: tuple[int, ...]):
         super().__init__(*layers)
         self.bounds = bounds
@@ -81,6 +83,8 @@ class RecomputedModule(Module):
 
     Parameters have the names that they have in ``module``.
     """
+
+    token_wise = True
 
     def __init__(self, module: Module):
         self.module = module

@@ -96,6 +96,10 @@ class Strategy(Backend):
         """The factor of the mean loss over this rank's part in the loss of the whole batch."""
         return len(mine) / len(batch)
 
+    def loss_by_parts(self, loss_fn: Loss) -> Loss:
+        """The batch's loss function in a form that has terms for all ranks' parts of it."""
+        return loss_fn
+
     def loss_for(self, model: Module, loss_fn: Loss) -> Loss:
         """The loss function of this rank's part of the model."""
         return loss_fn
@@ -129,7 +133,7 @@ class Strategy(Backend):
         weight = self.loss_weight(mine, batch)
         self.mean_check = self.mean_check or MeanCheck()
         several = weight != 1 or self.micro_batches > 1
-        loss_fn = self.mean_check.loss_of_parts(loss_fn, batch.y, several=several)
+        loss_fn = self.mean_check.loss_of_parts(self.loss_by_parts(loss_fn), batch.y, several=several)
         loss_fn, keep_empty = self.loss_for(model, loss_fn), self.traits.communicates_in_forward
         return Work(model, mine, loss_fn, weight, self.on_grad, keep_empty, self.step_number - 1)
 

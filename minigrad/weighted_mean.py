@@ -42,6 +42,19 @@ class WeightedMean:
         return PartOfMean(self, self.divisor(y) / len(y))
 
 
+class PartsOfRows(WeightedMean):
+    """``loss``, of which a part of a batch may have a part of each row; also a mean over samples becomes one
+    of all ranks' tokens.
+    """
+
+    def __init__(self, loss: WeightedMean):
+        super().__init__(loss.total, loss.divisor)
+        self.loss = loss
+
+    def for_parts_of(self, y: Any) -> Callable[[Tensor, Any], Tensor]:
+        return PartOfMean(self.loss, self.divisor(y) / len(y))
+
+
 class PartOfMean(NamedTuple):
     """The ``loss`` of a part of a batch, divided by the part's share of the batch's divisor."""
 

@@ -79,7 +79,7 @@ def test_every_family_begins_with_a_naive_form():
         "pipeline",
         "checkpoint",
     )
-    families += ("data_parallel/compression", "model_parallel", "model_parallel/spatial")
+    families += ("data_parallel/compression", "model_parallel", "model_parallel/spatial", "sequence_parallel")
     for family in families:
         file = Path("backends", family, "naive.py")
         assert (ROOT / file).exists(), file

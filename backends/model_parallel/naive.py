@@ -22,6 +22,7 @@ class GatheredLinear(ShardedLayer):
     Forward is one all-gather of y, backward one all-reduce of the gradient of x, if x needs one.
     """
 
+    token_wise = True
     weight: Parameter
     bias: Parameter | None
 

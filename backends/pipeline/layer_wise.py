@@ -95,6 +95,8 @@ class Stage(Module):
     which no tape follows. All ranks call it.
     """
 
+    token_wise = True
+
     def __init__(self, model: Sequential, comm: Communicator):
         self.model, self.comm, self.training = model, comm, model.training
 

@@ -204,6 +204,8 @@ class Staged(Module):
     All ranks call it. Raises RuntimeError where a tape is open, which could not follow it to other ranks.
     """
 
+    token_wise = True
+
     def __init__(self, model: Sequential, engine: Engine):
         self.model, self.engine = model, engine
 

@@ -17,6 +17,8 @@ from ..tensor_base import as_tensor
 class Identity(Module):
     """Gives its input as it is; it stands where a net may have another layer, or none."""
 
+    token_wise = True
+
     def forward(self, x: Any) -> Tensor:
         return as_tensor(x)
 
@@ -31,12 +33,16 @@ class Flatten(Module):
 class ReLU(Module):
     """max(x, 0)."""
 
+    token_wise = True
+
     def forward(self, x: Any) -> Tensor:
         return ops.relu(x)
 
 
 class LeakyReLU(Module):
     """x where positive, else ``slope`` * x."""
+
+    token_wise = True
 
     def __init__(self, slope: float = 0.01):
         self.slope = slope
@@ -50,6 +56,8 @@ class LeakyReLU(Module):
 
 class GELU(Module):
     """x times the normal distribution function, or with ``approximate="tanh"`` nearly so."""
+
+    token_wise = True
 
     def __init__(self, approximate: str = "none"):
         check_choice("approximation", approximate, ("none", "tanh"))
@@ -65,12 +73,16 @@ class GELU(Module):
 class SiLU(Module):
     """x sigmoid(x)."""
 
+    token_wise = True
+
     def forward(self, x: Any) -> Tensor:
         return ops.silu(x)
 
 
 class Softplus(Module):
     """log(1 + e ** (beta x)) / beta, and x where beta x > ``threshold``."""
+
+    token_wise = True
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0):
         self.beta, self.threshold = beta, threshold
@@ -85,6 +97,8 @@ class Softplus(Module):
 class ELU(Module):
     """x where positive, else ``alpha`` (e ** x - 1)."""
 
+    token_wise = True
+
     def __init__(self, alpha: float = 1.0):
         self.alpha = alpha
 
@@ -98,12 +112,16 @@ class ELU(Module):
 class LogSigmoid(Module):
     """log(sigmoid(x))."""
 
+    token_wise = True
+
     def forward(self, x: Any) -> Tensor:
         return ops.log_sigmoid(x)
 
 
 class Hardswish(Module):
     """x times a ramp from 0 at -3 to 1 at 3."""
+
+    token_wise = True
 
     def forward(self, x: Any) -> Tensor:
         return ops.hardswish(x)
@@ -112,6 +130,8 @@ class Hardswish(Module):
 class Sigmoid(Module):
     """1 / (1 + e ** -x)."""
 
+    token_wise = True
+
     def forward(self, x: Any) -> Tensor:
         return ops.sigmoid(x)
 
@@ -119,12 +139,16 @@ class Sigmoid(Module):
 class Tanh(Module):
     """The hyperbolic tangent."""
 
+    token_wise = True
+
     def forward(self, x: Any) -> Tensor:
         return ops.tanh(x)
 
 
 class Softmax(Module):
     """exp(x) / sum(exp(x)) along the last axis."""
+
+    token_wise = True
 
     def forward(self, x: Any) -> Tensor:
         return ops.softmax(x)

@@ -24,11 +24,14 @@ class AttentionCore(Module):
     Keywords such as ``documents`` are those of the op; documents that the batch knows need none.
     """
 
+    token_wise = True
+
     def __init__(self, *, causal: bool = True):
         self.causal = causal
 
     def forward(self, qkv: Any, **masks: Any) -> Tensor:
-        tokens = current_tokens() or Tokens()
+        tokens = current_tokens()
+        tokens = Tokens() if tokens is None else tokens
         return tokens.self_attention(qkv, causal=self.causal, **masks)
 
     def describe(self) -> str:
@@ -45,6 +48,8 @@ class Attention(Module):
     which makes (B, S, heads, D) of (B, S, heads, 3 D). Keywords are passed on to it. Raises ValueError unless
     ``heads`` divides ``width``, and for x without these axes.
     """
+
+    token_wise = True
 
     def __init__(
         self,

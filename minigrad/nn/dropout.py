@@ -26,6 +26,8 @@ class Dropout(Module, OwnState):
     whose first axis is no multiple of the samples.
     """
 
+    token_wise = True
+
     own_state = ("calls",)
 
     def __init__(self, p: float = 0.5, *, rng: Rng | int | None = None):

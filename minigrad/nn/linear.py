@@ -25,6 +25,8 @@ class Linear(Module):
     Takes (..., n_in), returns (..., n_out). Raises ValueError for another shape, TypeError without ``rng``.
     """
 
+    token_wise = True
+
     def __init__(
         self,
         n_in: int,
@@ -63,6 +65,8 @@ class Linear(Module):
 
 class Embedding(Module):
     """A table of ``rows`` vectors of ``width``, looked up by integer."""
+
+    token_wise = True
 
     def __init__(self, rows: int, width: int, *, rng: Rng | int | None = None, dtype: Any = np.float32):
         self.weight = Parameter(sample(partial(generator(self, rng).normal, 0, 1), (rows, width), dtype))

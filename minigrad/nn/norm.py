@@ -120,6 +120,8 @@ class LayerNorm(Module):
     ``features`` is the size of that axis, or the shape of these axes.
     """
 
+    token_wise = True
+
     def __init__(self, features: int | tuple[int, ...], *, eps: float = 1e-5, dtype: Any = np.float32):
         self.weight = Parameter(np.ones(features, dtype))
         self.bias = Parameter(np.zeros(features, dtype))
@@ -137,6 +139,8 @@ class RMSNorm(Module):
 
     ``features`` is the size of that axis, or the shape of these axes. ``eps`` is by default the dtype's own.
     """
+
+    token_wise = True
 
     def __init__(self, features: int | tuple[int, ...], *, eps: float | None = None, dtype: Any = np.float32):
         self.weight = Parameter(np.ones(features, dtype))

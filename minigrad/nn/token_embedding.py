@@ -27,6 +27,8 @@ class TokenEmbedding(Module):
     rows, and for x without these axes.
     """
 
+    token_wise = True
+
     def __init__(
         self, symbols: int, width: int, length: int, *, rng: Rng | int | None = None, dtype: Any = np.float32
     ):
@@ -43,6 +45,8 @@ class TokenEmbedding(Module):
 
 class Unembedding(Module):
     """The score of each symbol: x (..., width) times the table of a TokenEmbedding, which it shares."""
+
+    token_wise = True
 
     def __init__(self, embedding: TokenEmbedding):
         self.weight = embedding.weight

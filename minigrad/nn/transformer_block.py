@@ -27,6 +27,8 @@ class TransformerBlock(Module):
     probability of dropout before each sum. Keywords are passed on to the attention.
     """
 
+    token_wise = True
+
     def __init__(
         self,
         width: int,

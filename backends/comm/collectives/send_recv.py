@@ -39,6 +39,8 @@ class Tag(IntEnum):
     FORWARD = 31013
     GRADIENT = 31014
     SHIFT = 31015
+    KEYS = 31016
+    KEYS_GRADIENT = 31017
 
 
 def send_recv(

@@ -28,6 +28,8 @@ class FilterConv2d(ColumnLinear):
     convolution of several groups.
     """
 
+    token_wise = False
+
     def __init__(self, layer: Conv2d, comm: Communicator, in_sharding: Shard | None = None):
         refuse_groups(layer)
         super().__init__(layer, comm)
@@ -56,6 +58,8 @@ class ChannelConv2d(RowLinear):
     Forward is one all-reduce, after which the bias is added once. Backward sends no message, if x came split.
     Raises ValueError for a convolution of several groups.
     """
+
+    token_wise = False
 
     def __init__(self, layer: Conv2d, comm: Communicator, in_sharding: Shard | None = None):
         refuse_groups(layer)

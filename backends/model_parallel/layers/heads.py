@@ -32,6 +32,8 @@ class HeadsAttention(ShardedLayer):
     ``mask`` their part. Raises ValueError where it or a layer of it has a forward of its own.
     """
 
+    token_wise = True
+
     def __init__(
         self,
         layer: nn.Attention,
@@ -83,6 +85,7 @@ class HeadsBlock(ShardedLayer):
     for a feed-forward that is no Sequential of two linear layers and others that take a split input.
     """
 
+    token_wise = True
     column: type[ColumnLinear] = ColumnLinear
     row: type[RowLinear] = RowLinear
 

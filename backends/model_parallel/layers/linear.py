@@ -25,6 +25,7 @@ class ColumnLinear(ShardedLayer):
     and backward reduces and scatters the gradient.
     """
 
+    token_wise = True
     weight: Parameter
     bias: Parameter | None
 
@@ -56,6 +57,7 @@ class RowLinear(ShardedLayer):
     The bias is replicated and added once, after the sum. Backward sends no message, if x came split.
     """
 
+    token_wise = True
     weight: Parameter
     bias: Parameter | None
 

@@ -26,6 +26,8 @@ from .sharding import Shard, ShardedTensor, matching_shard
 class Replicated(ShardedLayer):
     """A layer that every rank computes whole, on the whole input."""
 
+    token_wise = True
+
     def __init__(self, layer: Module, comm: Communicator | None = None, in_sharding: Shard | None = None):
         super().__init__()
         self.layer = layer

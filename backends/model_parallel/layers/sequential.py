@@ -26,6 +26,8 @@ class ShardedSequential(ShardedLayer, Sequential):
     communicate again, in backward (``minigrad.recompute``).
     """
 
+    token_wise = True
+
     def __init__(self, layers: Sequence[ShardedLayer], bounds: Sequence[int] = ()):
         super().__init__()
         self.layers, self.bounds = list(layers), tuple(bounds)

@@ -65,6 +65,7 @@ class VocabularyEmbedding(ShardedLayer):
     Forward is one all-reduce, backward sends nothing. Raises ValueError as ``nn.TokenEmbedding``.
     """
 
+    token_wise = True
     weight: Parameter
     position: Parameter
 
