@@ -16,12 +16,18 @@ from minigrad.strategy import Strategy
 
 from .comm import Communicator
 
-GROUPS = {"data": "minigrad.backends", "pipe": "minigrad.pipelines", "model": "minigrad.model_parallel"}
-"""The entry-point group of the strategies that share the batch, the layers, or each layer."""
+GROUPS = {
+    "data": "minigrad.backends",
+    "pipe": "minigrad.pipelines",
+    "sequence": "minigrad.sequence_parallel",
+    "model": "minigrad.model_parallel",
+}
+"""The entry-point group of the strategies that share the batch, the layers, the tokens, or each layer."""
 ELSEWHERE = {
     "pipeline": "--pipe N",
     "layer-wise": "--pipe N --schedule layer-wise",
     "pipedream": "--pipe N --schedule pipedream",
+    "sequence-parallel": "--sequence N",
     "model-parallel": "--model N",
 }
 

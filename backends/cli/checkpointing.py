@@ -16,7 +16,12 @@ from ..launch.restarts import Restarts
 from .strategy_flags import option
 
 PANEL: dict[str, Any] = {"rich_help_panel": "Checkpoints"}
-LAYOUT = ("strategy", "options", "data", "pipe", "model", "plan", "schedule", "micro", "chunks", "bounds")
+AXIS_OF_TOKENS = {"sequence": 1, "sequence_form": "ring", "sequence_options": {}}
+"""Settings that checkpoints have since the sequence axis; those before are of one rank."""
+LAYOUT = (
+    *("strategy", "options", "data", "pipe", "model", "plan", "schedule", "micro", "chunks", "bounds"),
+    *AXIS_OF_TOKENS,
+)
 # A training that resumes may change these, and no others.
 FREE = (
     *LAYOUT,
@@ -119,7 +124,8 @@ def check_settings(generation: Generation, config: dict[str, Any]) -> None:
 
 def same_layout(facts: dict[str, Any], config: dict[str, Any]) -> bool:
     """Whether the run that wrote a checkpoint had these ranks, strategies and options."""
-    return all(facts["config"].get(name) == config.get(name) for name in LAYOUT)
+    before = AXIS_OF_TOKENS | facts["config"]
+    return all(before.get(name) == config.get(name) for name in LAYOUT)
 
 
 NO_CHECKPOINTS = CheckpointOptions()

@@ -18,7 +18,7 @@ import typer
 from minigrad import lr_schedules
 from minigrad.device import check_device
 from minigrad.lookup import check_choice
-from minigrad.models import NETS
+from minigrad.models import NETS, find_net
 
 from ..launch.launch import check_room, choose_transport, world_size
 from ..model_parallel.model_parallel import check_plan_for
@@ -27,9 +27,10 @@ from ..partition import check_bounds
 from ..pipeline import check_timetable, find_schedule
 from ..pipeline.schedule_file import read_schedule, schedule_of
 from ..registry import class_of, find_strategy, load_strategy, read_options, strategy_names
+from ..sequence_parallel.split_tokens import FORMS
 from .net_settings import SIZES, NetSettings
 from .parallel import ParallelConfig, pipe_strategies, pipeline_names
-from .strategy_flags import option, options_by_axis
+from .strategy_flags import option, options_by_axis, options_of_tokens
 
 MOST_SAMPLES = 60_000  # in the largest data set
 DTYPES = ("float32", "float64")
@@ -112,6 +113,13 @@ class ParallelOptions:
         None, "number of ranks that share each batch (default: 1)", metavar="N", min=1
     )
     pipe: int = ranks_option(1, "number of ranks in each pipeline", metavar="P", min=1)
+    sequence: int = ranks_option(1, "number of ranks that share the tokens of each row", metavar="N", min=1)
+    sequence_form: str | None = ranks_option(
+        None,
+        "how tokens of --sequence see one another: ring, keys and values go round, or ulysses, an all-to-all "
+        "over heads (default: ring)",
+        metavar="NAME",
+    )
     model: int = ranks_option(1, "number of ranks that each layer is split over", metavar="M", min=1)
     plan: Path | None = ranks_option(
         None, "JSON or TOML file: how each layer is split (default: least communication)", metavar="FILE"
@@ -169,8 +177,8 @@ class ParallelOptions:
         ``samples`` is the number of samples in a step over all ranks; None stands for the whole data set.
         ``one_rank`` is the default strategy of a single rank on the data axis.
         """
-        ranks = world_size(self.data, self.model, self.pipe)
-        data = ranks // (self.pipe * self.model)
+        ranks = world_size(self.data, self.model, self.pipe, self.sequence)
+        data = ranks // (self.pipe * self.sequence * self.model)
         transport = choose_transport(self.transport, ranks)
         check_room(ranks, transport, self.oversubscribe)
         strategy = self.strategy or (one_rank if data == 1 else "replicated")
@@ -179,6 +187,8 @@ class ParallelOptions:
         settings = NetSettings(net=self.net, text=text, **sizes)
         of_net = settings.with_sizes()
         net = NetSettings(**of_net).sized_net.build(np.random.default_rng(0))
+        form = self.form_of_tokens(settings)
+        flags, sequence_options = options_of_tokens(flags, strategy, self.sequence)
         options, pipe_options = options_by_axis(
             flags, read_options(self.option or []), strategy, self.schedule
         )
@@ -196,9 +206,28 @@ class ParallelOptions:
         if plan is not None:
             check_plan_for(plan, net)
         pipeline = self.pipeline(len(net.children()), data, samples, pipe_options)
-        pipeline["split_tokens"] = self.split_tokens
+        pipeline |= {"split_tokens": self.split_tokens, "sequence": self.sequence}
+        pipeline |= {"sequence_form": form, "sequence_options": sequence_options}
         parallel = ParallelConfig(strategy, options, data, self.pipe, self.model, plan, **pipeline)
         return {**of_net, "transport": transport, "parallel": parallel}
+
+    def form_of_tokens(self, net: NetSettings) -> str:
+        """The name of ``--sequence-form``; ValueError for an unknown one, and where there are no tokens."""
+        if self.sequence_form is not None:
+            if self.sequence_form == "megatron":
+                raise ValueError(
+                    "tokens between layers are split over the ranks of --model; pass --model 2 --split-tokens"
+                )
+            check_choice("sequence form", self.sequence_form, tuple(FORMS))
+            if self.sequence == 1:
+                raise ValueError(
+                    "--sequence-form is for --sequence of 2 or more; leave it out, or add --sequence 2"
+                )
+        if self.sequence > 1 and not find_net(net.net).sizes:
+            raise ValueError(
+                f"--sequence splits rows of tokens, and {net.net} has none; choose --net transformer"
+            )
+        return self.sequence_form or "ring"
 
     def pipeline(
         self, layers: int, data: int, samples: int | None, options: dict[str, Any]

@@ -1,4 +1,4 @@
-"""How ranks share the work: --data x --pipe x --model."""
+"""How ranks share the work: --data x --pipe x --sequence x --model."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from ..registry import find_strategy, strategy_names
 from ..stack import Stack
 from ..words import counted
 
-PIPELINE, MODEL_PARALLEL = "pipeline", "model-parallel"  # the strategies of their axes
+PIPELINE, SEQUENCE_PARALLEL, MODEL_PARALLEL = "pipeline", "sequence-parallel", "model-parallel"
+"""The strategies of their axes."""
 
 
 @dataclass(frozen=True)
 class ParallelConfig:
     """``strategy`` on the data axis, whose ranks are pipelines, whose stages are models split over ranks.
 
+    ``sequence`` ranks share the tokens of rows, in the ``sequence_form`` and with ``sequence_options``.
     Every rank holds the same settings. ``schedule`` and the settings after it are for ``pipe`` > 1.
     ``schedule`` names a timetable of ``Pipeline``, or another strategy of the pipe axis, which takes
     ``pipe_options``. A ``timetable`` is the content of a schedule file; ``schedule`` is its name.
@@ -44,10 +46,13 @@ class ParallelConfig:
     pipe_options: dict[str, Any] = field(default_factory=dict)
     timetable: dict[str, Any] | None = None
     split_tokens: bool = False
+    sequence: int = 1
+    sequence_form: str = "ring"
+    sequence_options: dict[str, Any] = field(default_factory=dict)
 
     @property
     def ranks(self) -> int:
-        return self.data * self.pipe * self.model
+        return self.data * self.pipe * self.sequence * self.model
 
     def check(self, backend: Callable[[Communicator], Strategy]) -> Strategy | None:
         """Construct ``backend`` on every rank, without a model; raises what one of them raises.
@@ -65,17 +70,22 @@ class ParallelConfig:
         """
         strategy = find_strategy(self.strategy, self.options)
         split = self.model > 1 or self.plan is not None
-        if self.pipe == 1 and not split:
+        if self.pipe == self.sequence == 1 and not split:
             return strategy(comm)
-        grid = Grid(comm, data=self.data, pipe=self.pipe, model=self.model)
+        grid = Grid(comm, data=self.data, pipe=self.pipe, sequence=self.sequence, model=self.model)
         measured: dict[str, Any] = {"sample": sample, "batch_size": max(batch_size // self.data, 1)}
         members = [] if self.strategy == "serial" and not self.options else [strategy(grid.data)]
+        if self.sequence > 1:
+            tokens = find_strategy(SEQUENCE_PARALLEL, self.sequence_options, "sequence")
+            members.append(tokens(grid.sequence, form=self.sequence_form))
         if self.pipe > 1:
             pipeline = self.pipeline(grid.pipe, agree_on=grid.comm, **measured)
             if members and pipeline.traits.outermost_only:
+                axis = "sequence" if self.sequence > 1 else "data"
+                flags = "--sequence" if self.sequence > 1 else "--data and --strategy"
                 raise ValueError(
-                    f"--schedule {self.schedule} updates parameters in its own way, so it has no data axis; "
-                    "leave --data and --strategy out, or choose a timetable such as 1f1b"
+                    f"--schedule {self.schedule} updates parameters in its own way, so it has no {axis} "
+                    f"axis; leave {flags} out, or choose a timetable such as 1f1b"
                 )
             members.append(pipeline)
         if split:
@@ -99,7 +109,8 @@ class ParallelConfig:
         """The metadata of a trace: a pipeline's numbers, and the ranks of each in the order of its stages."""
         if self.pipe == 1 or (self.timetable is None and self.schedule in pipe_strategies()):
             return {}
-        first = (d * self.pipe * self.model + m for d in range(self.data) for m in range(self.model))
+        inner = self.sequence * self.model
+        first = (d * self.pipe * inner + i for d in range(self.data) for i in range(inner))
         return {
             "pipeline": {
                 "schedule": self.schedule,
@@ -107,7 +118,7 @@ class ParallelConfig:
                 "chunks": self.chunks,
                 "bounds": self.bounds,
                 **({} if self.timetable is None else {"timetable": self.timetable}),
-                "ranks": [[rank + stage * self.model for stage in range(self.pipe)] for rank in first],
+                "ranks": [[rank + stage * inner for stage in range(self.pipe)] for rank in first],
             }
         }
 
@@ -122,12 +133,12 @@ def pipeline_names() -> list[str]:
     return [*schedule_names(), *pipe_strategies()]
 
 
-def ranks_of(*, data: int, pipe: int, model: int, **other: Any) -> str:
+def ranks_of(*, data: int, pipe: int, model: int, sequence: int = 1, **other: Any) -> str:
     """The grid in words, with the axes that have several ranks."""
-    axes = {"data": data, "pipe": pipe, "model": model}
+    axes = {"data": data, "pipe": pipe, "sequence": sequence, "model": model}
     several = {axis: n for axis, n in axes.items() if n > 1}
     if len(several) < 2:
-        return counted(data * pipe * model, "rank")
+        return counted(data * pipe * sequence * model, "rank")
     return f"{' x '.join(map(str, several.values()))} ranks, {' x '.join(several)}"
 
 

@@ -120,6 +120,9 @@ def report(verdict: dict[str, Any]) -> Table:
         pipeline = f"{config['schedule']} pipeline"
         who = f"{who} {pipeline}s" if config["data"] > 1 else f"a {pipeline}"
         serial += f" with {config['micro']} micro-batches"
+    if config["sequence"] > 1:
+        tokens = f"tokens by {config['sequence_form']}"
+        who = tokens if config["data"] == config["pipe"] == 1 else f"{who}, {tokens}"
     table = Table(
         title=f"{config['net']}, batch {config['batch']}, {who} on {ranks_of(**config)} "
         f"({config['transport']}), {config['dtype']}: gradients against {serial}",
@@ -171,7 +174,7 @@ def prove(
 
     Differences are relative to the largest element of each gradient, and at least a tenth of the model's.
     """
-    one_rank = "serial" if ranks.pipe > 1 else "replicated"
+    one_rank = "serial" if ranks.pipe > 1 or ranks.sequence > 1 else "replicated"
     settings = replace(proof, **ranks.configure(flags, proof.batch, one_rank))
     checked = settings.parallel.check(settings.backend)
     check_writable(json)

@@ -71,9 +71,9 @@ def script_of(words: list[str], context: Any, script: BatchScript) -> BatchScrip
                 f"--transport threads runs all ranks in one process, and this job has {script.ranks} tasks; "
                 "leave it out"
             )
-        others = values["pipe"] * values["model"]
+        others = values["pipe"] * values["sequence"] * values["model"]
         data = values["data"] or max(script.ranks // others, 1)
-        check_ranks(data * others, "--data x --pipe x --model", script)
+        check_ranks(data * others, "--data x --pipe x --sequence x --model", script)
         arguments = arguments if values["data"] else [*arguments, "--data", str(data)]
         check_options(values, data)
     if values.get("checkpoint") is not None:

@@ -12,6 +12,7 @@ import typer
 from minigrad.declaration import Flag
 
 from ..registry import class_of, declared_flags, load_strategy, strategy_names
+from .parallel import SEQUENCE_PARALLEL
 
 METAVARS = {bool: "", int: "N", str: "NAME"}  # what --help calls the value, by the type of the default
 
@@ -104,6 +105,22 @@ def options_by_axis(
             )
         (options if name in ours else inner)[name] = value
     return options, inner
+
+
+def options_of_tokens(
+    flags: Mapping[str, Any], strategy: str, ranks: int
+) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """The flags for the other axes, and the options of the strategy that shares tokens among ``ranks``.
+
+    An all-reduce that is chosen by measured links is chosen for one axis, that of data where this can.
+    """
+    if ranks == 1:
+        return flags, {}
+    theirs = class_of(load_strategy(SEQUENCE_PARALLEL, "sequence")).declaration.flags
+    ours = class_of(load_strategy(strategy)).declaration.flags
+    others = {name: value for name, value in flags.items() if name in ours or name not in theirs}
+    options = {name: value for name, value in flags.items() if name in theirs}
+    return others, {name: value for name, value in options.items() if name not in ours or value != "auto"}
 
 
 def whose(name: str, strategy: str, schedule: str | None) -> str:

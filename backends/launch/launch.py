@@ -98,17 +98,18 @@ def choose_transport(name: str | None, ranks: int) -> str:
     return name or "mpi"
 
 
-def world_size(data: int | None, model: int = 1, pipe: int = 1) -> int:
-    """The number of ranks: ``data`` x ``pipe`` x ``model``.
+def world_size(data: int | None, model: int = 1, pipe: int = 1, sequence: int = 1) -> int:
+    """The number of ranks: ``data`` x ``pipe`` x ``sequence`` x ``model``.
 
     ``data`` None means as many as the ranks that mpiexec started allow, and 1 without mpiexec. Raises
     ValueError where mpiexec started another number of ranks.
     """
     started = size_under_mpiexec()
-    if pipe * model > 1:
-        data = data or max((started or 1) // (pipe * model), 1)
-        check_grid(started or data * pipe * model, data=data, pipe=pipe, model=model)
-        return data * pipe * model
+    others = pipe * sequence * model
+    if others > 1:
+        data = data or max((started or 1) // others, 1)
+        check_grid(started or data * others, data=data, pipe=pipe, sequence=sequence, model=model)
+        return data * others
     if started is not None and data not in (None, started):
         mpiexec = "srun" if step_tasks() else "mpiexec"
         raise ValueError(

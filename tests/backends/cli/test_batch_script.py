@@ -76,7 +76,7 @@ def test_a_time_that_slurm_cannot_read_is_refused(text):
     [
         (
             ["--nodes", "2", "train", "--data", "3"],
-            "the command has --data x --pipe x --model = 3 ranks, and",
+            "the command has --data x --pipe x --sequence x --model = 3 ranks, and",
         ),
         (
             ["--nodes", "3", "prove", "--pipe", "2"],

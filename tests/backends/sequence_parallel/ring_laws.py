@@ -126,7 +126,7 @@ def shares_tokens(columns_of: ColumnsOf, length: int, ranks: int, order: str) ->
     """Each token is on one rank, columns rise, and the ranks' numbers of tokens differ by two at most."""
     columns = columns_of(length, ranks, order)
     assert len(columns) == ranks
-    assert sorted(np.concatenate(columns).tolist()) == [*range(length)], columns
+    assert sorted(np.concatenate(columns).tolist()) == [*range(length)], f"tokens are shared as {columns}"
     assert all((np.diff(own) > 0).all() for own in columns), columns
     sizes = [len(own) for own in columns]
     assert max(sizes) - min(sizes) <= (1 if order == "contiguous" else 2), sizes
