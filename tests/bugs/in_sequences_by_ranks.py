@@ -22,7 +22,7 @@ from tests.minigrad.ops.fast.fast_form_laws import readable_forms
 # Laws
 
 NET = Net(heads=3, size=2, blocks=1)
-ROWS = (Rows(3, 7), Rows(4, 3), Rows(2, 8, documents=True), Rows(3, 12, causal=False))
+ROWS = (Rows(3, 6), Rows(3, 7), Rows(4, 3), Rows(2, 8, documents=True), Rows(3, 12, causal=False))
 
 
 def rings_are_whole() -> None:
@@ -39,7 +39,7 @@ def readable_rings_are_whole() -> None:
 
 
 def the_slide_is_whole() -> None:
-    rows = Rows(3, 7)
+    rows = Rows(3, 6)
     columns = columns_of(rows.length, rows.ranks)
 
     def naive(*x, causal, **settings):
@@ -117,7 +117,7 @@ def mixed_tokens_are_refused() -> None:
     for layer in (lambda rng: Mixing(6, 6, rng=rng), lambda rng: nn.BatchNorm(6)):
         sequence_laws.refuses(
             SequenceParallel,
-            lambda rng, layer=layer: nn.Sequential(*NET.build(rng).layers, layer(rng)),
+            lambda rng, layer=layer: nn.Sequential(NET.build(rng)[0], layer(rng), *NET.build(rng)[1:]),
             "may mix the tokens of a row",
             NET.batches(2)[0],
         )
@@ -126,7 +126,9 @@ def mixed_tokens_are_refused() -> None:
 def means_of_parts_are_refused() -> None:
     loss = lambda out, y: CrossEntropyLoss(class_axis=-1)(out, y)  # noqa: E731
     words = "whose mean loss has another weight on each"
-    sequence_laws.refuses(SequenceParallel, NET.build, words, NET.batches(2)[0], loss)
+    batch = NET.batches(2)[0]
+    batch = Batch(batch.x, np.abs(batch.y))
+    sequence_laws.refuses(SequenceParallel, NET.build, words, batch, loss)
 
 
 # Bugs
@@ -137,16 +139,17 @@ BUGS = [
     Bug("the partner in zig-zag is off by one", "token_order.columns_of", "parts[-1 - r]", "parts[-2 - r]",
         tokens_are_on_one_rank, "tokens are shared as|IndexError"),
     Bug("the plain order is called zig-zag", "token_order.columns_of", 'if order == "contiguous":',
-        "if order in ORDERS:", zigzag_is_balanced, r"\[\d"),
+        "if order in ORDERS:", zigzag_is_balanced, "ranks see"),
     Bug("zig-zag has neighboring parts", "token_order.columns_of",
         "columns[parts[r]], columns[parts[-1 - r]]", "columns[parts[2 * r]], columns[parts[2 * r + 1]]",
-        zigzag_is_balanced, r"\[\d"),
+        zigzag_is_balanced, "ranks see"),
     Bug("the gradients stay one hop from home", "Ring.backward",
         "home if passed is None else home + passed()", "home", rings_are_whole, f"d[kv] {WHOLE}"),
     Bug("the gradients of the ranks before are dropped", "Ring.backward",
         "d if passed is None else d + passed()", "d + 0 * d if passed is None else d + 0 * passed()",
         rings_are_whole, f"d[kv] {WHOLE}"),
-    Bug("the mask is that of the rank ahead", "Ring.mask", "(rank - t)", "(rank + t)", rings_are_whole, WHOLE),
+    Bug("the mask is that of the rank ahead", "Ring.mask", "(rank - t)", "(rank + t)", rings_are_whole,
+        WHOLE),
     Bug("a step overwrites the gradient of the queries", "Ring.backward", "dq += to_q", "dq = to_q",
         rings_are_whole, f"dq {WHOLE}"),
     Bug("a block that nobody sees is not passed on", "Ring.forward",
@@ -190,7 +193,7 @@ BUGS = [
     Bug("a mean over the rank's tokens is taken", "SequenceParallel.loss_by_parts",
         "if not isinstance(loss_fn, WeightedMean):",
         "if not isinstance(loss_fn, WeightedMean):\n        return loss_fn\n    if not loss_fn:",
-        means_of_parts_are_refused, "DID NOT RAISE|is no mean|of a part"),
+        means_of_parts_are_refused, "nobody says"),
     Bug("groups of the data axis have all tokens", "Grid.along", "line[axis] = 0",
         "line[axis] = 0\n    line[2] = 0", stacks_train_like_serial, f"{SERIAL}|wait|Error"),
     Bug("documents stand in the order of ranks", "SplitTokens.gathered", "return whole",
@@ -202,5 +205,5 @@ BUGS = [
         "documents = self.document", "documents = None", documents_are_apart, SERIAL),
     Bug("a forward of one's own inherits what another does", "Module.__init_subclass__",
         'if "forward" in cls.__dict__:', 'if "token_wise" in cls.__dict__:', mixed_tokens_are_refused,
-        "DID NOT RAISE"),
+        "nobody says"),
 ]  # fmt: skip

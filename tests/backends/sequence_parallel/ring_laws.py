@@ -143,10 +143,10 @@ def is_balanced(columns_of: ColumnsOf, ranks: int, tokens: int) -> None:
 
     def keys(order: str) -> list[list[int]]:
         columns = columns_of(length, ranks, order)
-        return [[sum(j <= i for i in one for j in other) for other in columns] for one in columns]
+        return [[sum(int(j <= i) for i in one for j in other) for other in columns] for one in columns]
 
     sums = [sum(row) for row in keys("zigzag")]
-    assert sums == [length * (length + 1) // (2 * ranks)] * ranks, sums
+    assert sums == [length * (length + 1) // (2 * ranks)] * ranks, f"ranks see {sums} keys"
     n, plain = length // ranks, keys("contiguous")
     assert [2 * sum(row) for row in plain] == [n * n * (2 * r + 1) + n for r in range(ranks)]
     steps = {order: seconds_of_ring(keys(order)) for order in ("zigzag", "contiguous")}
