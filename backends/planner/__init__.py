@@ -1,0 +1,12 @@
+"""Which grid of ranks trains a net fastest in the memory that each rank has.
+
+Lecture section: what a cluster would do. Lesson: 15_scale.
+"""
+
+from .estimate import Estimate, estimate
+from .hardware import Hardware
+from .layout import Layout
+from .planner import best_first, layouts
+from .transformer_sizes import TransformerSizes
+
+__all__ = ["Estimate", "Hardware", "Layout", "TransformerSizes", "best_first", "estimate", "layouts"]

@@ -1,0 +1,90 @@
+"""The layouts in which all ranks have something to do, and their estimates, best first.
+
+Lecture section: what a cluster would do. Lesson: 15_scale. Best is the least time of a step among those that
+fit into memory; of equal ones the one that holds least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..partition import optimal
+from .estimate import Estimate, estimate, memory_of
+from .hardware import Hardware
+from .layout import FORMS, Layout
+from .net_sizes import NetSizes
+
+MICRO = (1, 2, 4, 8)  # micro-batches, in ranks of the pipeline
+
+
+class Plans(NamedTuple):
+    """The layouts that fit, best first, and those that are ``over`` memory, by what they need."""
+
+    fitting: list[Estimate]
+    over: list[tuple[Layout, float]]
+
+
+def layouts(
+    net: NetSizes, ranks: int, batch: int, *, sequences: bool = True, experts: bool = False
+) -> Iterator[Layout]:
+    """The layouts of ``ranks`` in which every rank has a part of the work of a step of ``batch`` samples.
+
+    Without ``sequences`` that axis has one rank. With ``experts`` the data axis may share a net's experts.
+    """
+    work, bounds = net.work(), dict[int, tuple[int, ...]]()
+    for shape in shapes(ranks):
+        data, pipe, sequence, model = shape
+        if pipe > len(work) or (sequence > 1 and not sequences):
+            continue
+        if pipe not in bounds:
+            bounds[pipe] = tuple(optimal(work, pipe)) if pipe > 1 else ()
+        micros = {pipe * times for times in MICRO} | ({batch // data} if batch // data < pipe else set())
+        for micro in sorted(micros):
+            for form in FORMS if sequence > 1 else FORMS[:1]:
+                for split_tokens in (False, True) if model > 1 else (False,):
+                    for own in (False, True) if experts and data > 1 else (False,):
+                        layout = Layout(*shape, micro, form, split_tokens, own, bounds[pipe])
+                        if net.reason_against(layout, batch) is None:
+                            yield layout
+
+
+def shapes(ranks: int) -> Iterator[tuple[int, int, int, int]]:
+    """All ways to write ``ranks`` as a product of four numbers."""
+    divisors = [n for n in range(1, ranks + 1) if ranks % n == 0]
+    for data in divisors:
+        for pipe in (n for n in divisors if ranks // data % n == 0):
+            for sequence in (n for n in divisors if ranks // (data * pipe) % n == 0):
+                yield data, pipe, sequence, ranks // (data * pipe * sequence)
+
+
+def best_first(
+    net: NetSizes,
+    ranks: int,
+    hardware: Hardware,
+    batch: int,
+    *,
+    sequences: bool = True,
+    experts: bool = False,
+) -> Plans:
+    """The layouts of ``ranks``, with their estimates where they fit into the memory of ``hardware``.
+
+    Ranks without a pipeline take as few micro-batches as fit, since more of them save memory alone.
+    """
+    fitting: list[Estimate] = []
+    over: list[tuple[Layout, float]] = []
+    enough: set[Layout] = set()
+    for layout in layouts(net, ranks, batch, sequences=sequences, experts=experts):
+        whole = layout._replace(micro=1)
+        if whole in enough:
+            continue
+        needed = memory_of(net, layout, batch).total
+        if needed > hardware.memory:
+            over.append((layout, needed))
+            continue
+        fitting.append(estimate(net, layout, hardware, batch))
+        if layout.pipe == 1:
+            enough.add(whole)
+    return Plans(
+        sorted(fitting, key=lambda e: (e.seconds, e.memory.total)), sorted(over, key=lambda pair: pair[1])
+    )

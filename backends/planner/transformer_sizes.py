@@ -1,0 +1,313 @@
+"""A transformer by its sizes alone, so that a plan needs no net that fits into this machine.
+
+Lecture section: what a cluster would do. Lesson: 15_scale, by ``planner.py``. B samples, S tokens, width h, a
+heads of size D, L blocks, V symbols; the layers are ``minigrad.models.transformer``'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..model_parallel.activation_memory import Block, Part, activation_memory
+from .layout import Layout, Place
+from .net_sizes import NetSizes, Passes, StageCosts, passes
+from .transfers import (
+    AllGather,
+    AllReduce,
+    ExpertAllToAll,
+    HeadsAllToAll,
+    KeyRing,
+    ReduceScatter,
+    Sizes,
+    Transfer,
+    part_sizes,
+    zigzag_sizes,
+)
+
+STATISTICS = 4  # numbers of both norms of a block, for each token, as the loops of minigrad hold them
+INDEX = 8  # bytes of a symbol, or of a label
+TENSORS = 11  # of a block: two norms, qkv without a bias, out, and two linear layers
+
+
+@dataclass(frozen=True)
+class TransformerSizes(NetSizes):
+    """``blocks`` of ``heads`` and ``hidden`` neurons (by default 4 h) between a table of symbols, used twice.
+
+    With ``experts`` each block has so many feed-forwards instead of one, of which each token takes
+    ``choices``; the planner assumes that gates choose all alike, and that no token is dropped.
+    """
+
+    symbols: int
+    length: int
+    width: int
+    heads: int
+    blocks: int
+    hidden: int = 0
+    experts: int = 0
+    choices: int = 1
+    itemsize: int = 4
+    states: int = 2  # AdamW's
+
+    @property
+    def neurons(self) -> int:
+        return self.hidden or 4 * self.width
+
+    def output(self, layer: int, layout: Layout, place: Place) -> int:
+        return self.own_tokens(layout)[place.sequence] * self.width
+
+    def tied(self, layout: Layout, place: Place, batch: int) -> int:
+        return (
+            PartOfTransformer(self, layout, place, 0, self.splits_table(layout, batch)).symbols * self.width
+        )
+
+    def work(self) -> Sequence[float]:
+        """Operations of each layer forward, for one sample; the law counts products and pairs by loops.
+
+        A block takes 24 S h^2 + 2 S (S + 1) h, as a causal attention leaves out pairs; the scores 2 S h V.
+        """
+        block = self.products(self.length, self.heads, self.neurons) + self.core(
+            self.length * (self.length + 1) // 2, self.heads
+        )
+        return [0.0, *[block] * self.blocks, 0.0, 2.0 * self.length * self.width * self.symbols]
+
+    @property
+    def head_size(self) -> int:
+        return self.width // self.heads
+
+    def products(self, tokens: int, heads: int, neurons: int) -> float:
+        """Operations of the linear layers of a block, with so many of the heads and neurons."""
+        gate = 2.0 * tokens * self.width * self.experts
+        feed_forward = 4.0 * tokens * self.width * neurons * (self.choices if self.experts else 1)
+        return 8.0 * tokens * self.width * heads * self.head_size + feed_forward + gate
+
+    def core(self, pairs: float, heads: int) -> float:
+        """Operations of scores and values, for so many pairs of a query and a key."""
+        return 4.0 * pairs * heads * self.head_size
+
+    def own_tokens(self, layout: Layout) -> Sizes:
+        """The tokens of each rank of the sequence axis."""
+        if layout.sequence > 1 and layout.form == "ring":
+            return zigzag_sizes(self.length, layout.sequence)
+        return part_sizes(self.length, layout.sequence)
+
+    def splits_table(self, layout: Layout, batch: int) -> bool:
+        """Whether the default plan splits the table: where its weights are more than what that sends.
+
+        The law compares with ``default_plan``.
+        """
+        rows = max(batch // layout.data, 1)
+        weights = (self.symbols + self.length) * self.width
+        return layout.model > 1 and weights > rows * self.length * (2 * self.width + 3)
+
+    def reason_against(self, layout: Layout, batch: int) -> str | None:
+        data, pipe, sequence, model = layout.shape
+        rows = batch // data
+        heads = self.heads // model
+        if rows < 1:
+            return f"{data} ranks share {batch} samples"
+        if pipe > self.blocks + 3:
+            return f"{pipe} stages have {self.blocks + 3} layers"
+        if rows < layout.micro:
+            return f"{layout.micro} micro-batches have {rows} samples"
+        if heads < 1:
+            return f"{model} ranks share {self.heads} heads"
+        if sequence > 1 and layout.form == "ulysses" and heads < sequence:
+            return f"{sequence} ranks share {heads} heads"
+        if sequence > 1 and 2 * sequence > self.length:
+            return f"{sequence} ranks share {self.length} tokens"
+        if layout.split_tokens and (model == 1 or self.length // sequence < model):
+            return f"{model} ranks share {self.length // sequence} tokens"
+        if self.experts and model > 1:
+            return "experts are not split by neurons"
+        if layout.expert_parallel and not 1 < data <= self.experts:
+            return f"{data} ranks share {self.experts} experts"
+        return None
+
+    # Stages
+
+    def stage(self, layers: range, layout: Layout, place: Place, rows: int, batch: int) -> StageCosts:
+        part = PartOfTransformer(self, layout, place, rows, self.splits_table(layout, batch))
+        costs, last = StageCosts(), self.blocks + 2
+        by_tokens = False  # whether what stands between two layers is split by tokens
+        if 0 in layers:
+            costs = costs.plus(part.embedding())
+            by_tokens = part.table and layout.split_tokens
+        inner = range(max(layers.start, 1), min(layers.stop, last))
+        if inner and layout.split_tokens and not by_tokens:
+            costs = costs.plus(part.cut())
+            by_tokens = True
+        blocks = len(range(inner.start, min(inner.stop, self.blocks + 1)))
+        costs = costs.plus(part.block(), blocks).plus(part.norm(), len(inner) - blocks)
+        if last in layers:
+            return costs.plus(part.scores(by_tokens=by_tokens, tied=0 in layers))
+        return costs.plus(part.gather()) if by_tokens else costs
+
+
+@dataclass(frozen=True)
+class PartOfTransformer:
+    """The layers of a transformer at one ``place``, for ``rows`` samples; ``table`` says if it is split."""
+
+    net: TransformerSizes
+    layout: Layout
+    place: Place
+    rows: int
+    table: bool
+
+    @property
+    def tokens(self) -> int:
+        return self.net.own_tokens(self.layout)[self.place.sequence]
+
+    @property
+    def heads(self) -> int:
+        return part_sizes(self.net.heads, self.layout.model)[self.place.model]
+
+    @property
+    def neurons(self) -> int:
+        return part_sizes(self.net.neurons, self.layout.model)[self.place.model]
+
+    @property
+    def symbols(self) -> int:
+        return (
+            part_sizes(self.net.symbols, self.layout.model)[self.place.model]
+            if self.table
+            else self.net.symbols
+        )
+
+    @property
+    def between(self) -> Sizes:
+        """The tokens of each rank of the model axis between products."""
+        if self.layout.split_tokens:
+            return part_sizes(self.tokens, self.layout.model)
+        return (self.tokens,) * self.layout.model
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of a whole activation."""
+        return self.rows * self.tokens * self.net.width
+
+    def sum(self) -> AllReduce:
+        return AllReduce(self.numbers, self.layout.model)
+
+    def gathered(self) -> AllGather:
+        return AllGather(tuple(self.rows * self.net.width * n for n in self.between))
+
+    def scattered(self) -> ReduceScatter:
+        return ReduceScatter(self.gathered().sizes)
+
+    def embedding(self) -> StageCosts:
+        """The table, and places; if the table is split, a sum of all ranks' vectors."""
+        net, tokens = self.net, self.layout.split_tokens
+        model = passes([self.sum()]) if self.table else passes()
+        if self.table and tokens:
+            model = passes([self.scattered()], [self.gathered()])
+        return StageCosts(
+            parameters=(self.symbols + net.length) * net.width,
+            tensors=2,
+            held=self.rows * self.tokens * (INDEX + self.table),  # and whose symbol it is
+            model=model,
+            partial=net.length * net.width if self.table and tokens else 0,
+        )
+
+    def cut(self) -> StageCosts:
+        """Each rank takes its tokens of a whole activation, and gradients are gathered."""
+        return StageCosts(model=passes((), [self.gathered()]))
+
+    def gather(self) -> StageCosts:
+        """All tokens on each rank, for a layer or a stage that needs them."""
+        return StageCosts(model=passes([self.gathered()]))
+
+    def norm(self) -> StageCosts:
+        h, own = self.net.width, self.between[self.place.model]
+        held = self.rows * own * (h + STATISTICS // 2) * self.net.itemsize
+        return StageCosts(2 * h, 2, held=held, partial=2 * h if self.layout.split_tokens else 0)
+
+    def scores(self, *, by_tokens: bool, tied: bool) -> StageCosts:
+        """The scores of all symbols and their cross-entropy; of split symbols all are labels as often."""
+        net, n = self.net, self.rows * self.tokens
+        forward: tuple[Transfer, ...] = (self.gathered(),) if by_tokens else ()
+        backward: tuple[Transfer, ...] = ()
+        if self.table:
+            forward += (AllReduce(n, self.layout.model),) * 3
+            backward = (self.scattered(),) if by_tokens else (self.sum(),)
+        products = 2.0 * n * net.width * self.symbols
+        loss = n * (net.itemsize + 2 * INDEX)  # a number, and two indices, of each label
+        if self.table:
+            loss = n * 2 * INDEX / self.layout.model  # indices of one's own symbols alone
+        held = net.itemsize * n * (net.width + self.symbols) + loss
+        parameters = 0 if tied else self.symbols * net.width
+        return StageCosts(
+            parameters, 0 if tied else 1, products, 2 * products, held=held, model=passes(forward, backward)
+        )
+
+    def block(self) -> StageCosts:
+        net, layout, h = self.net, self.layout, self.net.width
+        mine = self.heads * net.head_size
+        feed_forward = (2 * h + 1) * self.neurons + h
+        experts = self.own_experts() * feed_forward
+        parameters = 4 * h + 4 * mine * h + h + (experts + net.experts * h if net.experts else feed_forward)
+        products, core = self.rows * net.products(self.tokens, self.heads, self.neurons), self.core()
+        return StageCosts(
+            parameters,
+            TENSORS + bool(net.experts),
+            forward=products + core,
+            backward=2 * products + 2.5 * core,  # a blocked attention makes five products there, of two
+            core_forward=core if layout.form == "ring" else 0.0,
+            core_backward=2.5 * core if layout.form == "ring" else 0.0,
+            held=self.held(),
+            model=self.between_products(),
+            sequence=passes(self.attention(backward=False), self.attention(backward=True)),
+            experts=passes(self.exchange()),
+            partial=6 * h if layout.split_tokens else 0,
+            own_experts=experts if layout.expert_parallel else 0,
+        )
+
+    def between_products(self) -> Passes:
+        """Two sums each way, of whole activations or as parts."""
+        if self.layout.split_tokens:
+            both = [self.gathered(), self.scattered()] * 2
+            return passes(both, both)
+        sums = [self.sum()] * 2 if self.layout.model > 1 else []
+        return passes(sums, sums)
+
+    def attention(self, *, backward: bool) -> tuple[Transfer, ...]:
+        """What the sequence axis sends, of this rank's heads."""
+        layout, size = self.layout, self.net.head_size
+        tokens = self.net.own_tokens(layout)
+        if layout.sequence == 1:
+            return ()
+        if layout.form == "ring":
+            return (KeyRing(self.rows, tokens, self.heads * size, backward),)
+        return (HeadsAllToAll(self.rows, tokens, part_sizes(self.heads, layout.sequence), size, backward),)
+
+    def core(self) -> float:
+        """Operations of scores and values: a ring's ranks have as many pairs each, by zig-zag."""
+        layout, all_pairs = self.layout, self.net.length * (self.net.length + 1) / 2
+        if layout.sequence > 1 and layout.form == "ulysses":
+            heads = part_sizes(self.heads, layout.sequence)[self.place.sequence]
+            return self.rows * self.net.core(all_pairs, heads)
+        return self.rows * self.net.core(all_pairs / layout.sequence, self.heads)
+
+    def held(self) -> int:
+        """Bytes of a block, by ``activation_memory``; each expert's rows are those of its tokens."""
+        net, n = self.net, self.tokens
+        if not n:
+            return 0
+        neurons = self.neurons * (net.choices if net.experts else 1)
+        block = Block(n, net.width, net.heads, net.neurons)
+        part = Part(self.heads, neurons, self.between[self.place.model])
+        numbers = activation_memory(block, part, statistics=STATISTICS)
+        return round(net.itemsize * self.rows * n * net.width * numbers)
+
+    def own_experts(self) -> int:
+        if self.layout.expert_parallel:
+            return part_sizes(self.net.experts, self.layout.data)[self.place.data]
+        return self.net.experts
+
+    def exchange(self) -> tuple[Transfer, ...]:
+        """The rows that travel to the experts, if gates choose all alike."""
+        net, ranks = self.net, self.layout.data
+        if not self.layout.expert_parallel:
+            return ()
+        each = part_sizes(self.rows * self.tokens * net.choices, net.experts)
+        return (ExpertAllToAll(net.width, (each,) * ranks, part_sizes(net.experts, ranks)),)
