@@ -21,6 +21,7 @@ OWN = {
     "prove": "proof:prove",
     "test": "saved_model:test",
     "generate": "generate_command:write",
+    "plan": "plan_command:plan",
     "trace": "trace_view:trace",
     "run": "run:app",
     "slurm": "slurm_command:app",

@@ -58,10 +58,10 @@ class Estimate:
 
     @property
     def bound(self) -> str:
-        """What takes most of a step: "compute", "bubble", or "link of" an axis."""
+        """What takes most of a step: "compute", "bubble", or the messages of an axis, by its name."""
         idle = self.seconds - self.compute - sum(self.links.values())
         parts = {"compute": self.compute, "bubble": idle}
-        parts |= {f"{axis} link": seconds for axis, seconds in self.links.items()}
+        parts |= self.links
         return max(parts, key=lambda name: parts[name])
 
 

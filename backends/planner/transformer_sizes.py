@@ -228,7 +228,8 @@ class PartOfTransformer:
         forward: tuple[Transfer, ...] = (self.gathered(),) if by_tokens else ()
         backward: tuple[Transfer, ...] = ()
         if self.table:
-            forward += (AllReduce(n, self.layout.model),) * 3
+            maximum, total = AllGather((n,) * self.layout.model), AllReduce(n, self.layout.model)
+            forward += (maximum, total, total)  # of each token: largest score, exponentials, its label's
             backward = (self.scattered(),) if by_tokens else (self.sum(),)
         products = 2.0 * n * net.width * self.symbols
         loss = n * (net.itemsize + 2 * INDEX)  # a number, and two indices, of each label

@@ -13,7 +13,7 @@ from backends.comm.collectives import ring_allreduce
 from backends.comm.communicator import Communicator
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
-from backends.grid import Grid
+from backends.grid import AXES, Grid
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline import Pipeline
 from backends.planner.estimate import RankStep
@@ -28,8 +28,6 @@ from minigrad.serial import Serial
 from minigrad.strategy import Strategy
 from minigrad.tape import Tape
 
-AXES = ("data", "pipe", "sequence", "model")
-
 
 def net_of(sizes: TransformerSizes) -> Net:
     """The net that has these sizes."""
@@ -39,7 +37,7 @@ def net_of(sizes: TransformerSizes) -> Net:
 
 def backend_in(layout: Layout, comm: Communicator, sample: tuple[int, ...], batch: int) -> Strategy:
     """The strategies of a layout, whose sums go around rings."""
-    grid = Grid(comm, data=layout.data, pipe=layout.pipe, model=layout.model)
+    grid = Grid(comm, **dict(zip(AXES, layout.shape, strict=True)))
     members: list[Strategy] = []
     micro = 1 if layout.pipe > 1 else layout.micro
     if layout.data > 1 or micro > 1:
@@ -68,7 +66,7 @@ def counted_step(net: Net, layout: Layout, batch: int) -> list[dict[str, Any]]:
 
     A message belongs to the axis in whose coordinate its two ranks differ.
     """
-    shape = (layout.data, layout.pipe, layout.sequence, layout.model)
+    shape = layout.shape
 
     def work(comm: Communicator) -> dict[str, Any]:
         traced = Traced(comm)

@@ -1,0 +1,258 @@
+"""``minigrad plan``: the grids of ranks that can train a net, best first."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from minigrad.models import NETS, Net
+from minigrad.module import Sequential
+
+from ..comm.collectives.link import Link
+from ..launch.launch import check_room, free_memory
+from ..planner import Estimate, Hardware, Layout, TransformerSizes, best_first
+from ..planner.counted_sizes import CountedSizes
+from ..planner.net_sizes import NetSizes
+from ..process.cores import cores
+from ..words import counted
+from .console import new_console
+from .net_settings import SIZES, NetSettings
+from .next_command import NextCommand, arguments
+from .options import ParallelOptions, positive, size
+from .parallel import ParallelConfig
+from .plan_measurement import STEPS, PlanMeasurement
+from .run_folder import Json, check_writable, write_json
+from .strategy_flags import WithOptions, fields_of, option
+
+DEFAULT = Hardware(10e12, Link(10e-6, 25e9), 24e9)
+MOST_RANKS = 4096
+SHOWN = 12  # rows of many
+MEASURED, MOST_SECONDS = 3, 10.0  # the layouts that are measured, and what they may take together
+UNITS = {f"{prefix}{ending}": base**power for ending, base in (("B", 1000), ("iB", 1024))
+         for power, prefix in enumerate(("", "k", "M", "G", "T")) if prefix or ending == "B"}  # fmt: skip
+
+
+def nbytes_of(text: str) -> float:
+    """The bytes of "24GB" or "512MiB"; ValueError for another text."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-zA-Z]+)", text.strip())
+    if match is None or match[2] not in UNITS or not float(match[1]):
+        raise ValueError(
+            f"--memory is the bytes of a rank, as 24GB or 512MiB, got {text!r}; the units are "
+            + ", ".join(UNITS)
+        )
+    return float(match[1]) * UNITS[match[2]]
+
+
+def in_words(nbytes: float) -> str:
+    """Bytes with three digits: "1.23 GB"."""
+    power = max((p for p in range(5) if nbytes >= 1000**p), default=0)
+    return f"{nbytes / 1000**power:.3g} {('', 'k', 'M', 'G', 'T')[power]}B"
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """The net, the ranks, and what each of them computes, sends and holds."""
+
+    net: str = option("transformer", f"the network, one of {', '.join(NETS)}")
+    text: Path | None = option(None, "the text (default: the course's own)", metavar="FILE")
+    length: int | None = size("symbols in a row (default: 64)", 65_536)
+    width: int | None = size("numbers that stand for a symbol (default: 128)", 65_536)
+    heads: int | None = size("heads of each attention (default: 4)", 65_536)
+    blocks: int | None = size("transformer blocks (default: 2)", 1_000)
+    ranks: int = option(8, "the ranks that share the training", metavar="N", min=1, max=MOST_RANKS)
+    batch: int | None = option(
+        None, "samples in a step over all ranks (default: the net's)", metavar="N", min=1, max=1_000_000
+    )
+    memory: str = option(
+        "24GB",
+        "what a rank may hold: 24GB, 512MiB",
+        metavar="BYTES",
+        callback=lambda text: nbytes_of(text) and text,
+    )
+    flops: float | None = positive("--flops", "operations that a rank computes in a second (default: 1e13)")
+    bandwidth: float | None = positive(
+        "--bandwidth", "bytes per second from a rank to another (default: 2.5e10)"
+    )
+    latency: float | None = positive("--latency", "seconds of a message without its bytes (default: 1e-5)")
+    measure: bool = option(
+        False, "take the speed of this machine's threads, and measure the best layouts on them", "--measure"
+    )
+
+    def settings(self) -> NetSettings:
+        """The net's own; ValueError for sizes that it does not have."""
+        text = None if self.text is None else str(self.text)
+        settings = NetSettings(net=self.net, text=text, **{name: vars(self)[name] for name in SIZES})
+        return NetSettings(**settings.with_sizes())
+
+    def samples(self, net: Net) -> int:
+        """The samples of a step."""
+        return self.batch or int(net.defaults.get("batch", 64))
+
+    def hardware(self) -> Hardware:
+        link = Link(self.latency or DEFAULT.link.latency, self.bandwidth or DEFAULT.link.bandwidth)
+        return Hardware(self.flops or DEFAULT.flops, link, nbytes_of(self.memory))
+
+
+def sizes_of(net: Net) -> NetSizes:
+    """What a net costs; ValueError for heads that do not divide the width."""
+    states = 2 if net.optimizer == "adamw" else int(net.momentum > 0)
+    if not net.sizes:
+        model: Any = net.build(np.random.default_rng(0))
+        assert isinstance(model, Sequential)
+        return CountedSizes(model, net.sample, net.loss, states, targets=net.targets)
+    sizes = TransformerSizes(**net.sizes, states=states)
+    if sizes.width % sizes.heads:
+        raise ValueError(f"{sizes.heads} heads do not divide a width of {sizes.width}; pass other --heads")
+    return sizes
+
+
+def options_of(plan: PlanOptions, layout: Layout) -> ParallelOptions:
+    """The options of ``minigrad train`` for a layout."""
+    settings: dict[str, Any] = {name: vars(plan)[name] for name in ("net", "text", *SIZES)}
+    settings |= {"data": layout.data if layout.data > 1 else None}
+    settings |= {"pipe": layout.pipe, "model": layout.model}
+    settings["split_tokens"] = layout.split_tokens
+    if layout.sequence > 1:
+        settings |= {"sequence": layout.sequence, "sequence_form": layout.form}
+    if layout.pipe > 1:
+        settings |= {"micro": layout.micro, "bounds": ",".join(map(str, layout.bounds))}
+    elif layout.micro > 1:
+        settings["option"] = [f"micro_batches={layout.micro}"]
+    return ParallelOptions(**settings)
+
+
+def command_of(plan: PlanOptions, layout: Layout) -> str:
+    """The command that trains in a layout."""
+    batch = {} if plan.batch is None else {"batch": plan.batch}
+    return f"minigrad train{arguments(options_of(plan, layout), batch)}"
+
+
+def config_of(plan: PlanOptions, layout: Layout) -> ParallelConfig:
+    """The strategies of a layout; ValueError where ``minigrad train`` refuses it."""
+    options = options_of(plan, layout)
+    here = {**vars(options), "transport": "threads", "oversubscribe": True}
+    return ParallelOptions(**here).configure({}, plan.batch)["parallel"]
+
+
+@WithOptions
+def plan(options: PlanOptions, json: Json = None) -> None:
+    """Print the grids of ranks that can train a net, best first: seconds, bytes, idle time and memory."""
+    check_writable(json)
+    net = options.settings().sized_net
+    sizes, batch, hardware = sizes_of(net), options.samples(net), options.hardware()
+    measurement = PlanMeasurement(net, options.ranks, batch)
+    if options.measure:
+        check_room(options.ranks, "threads")
+        hardware = measured_hardware(options, measurement)
+    sequences = "sequence" in fields_of(ParallelOptions)
+    plans = best_first(sizes, options.ranks, hardware, batch, sequences=sequences)
+    if not plans.fitting:
+        raise ValueError(nothing_fits(options, plans.over, batch))
+    measured: dict[Layout, float] = {}
+    if options.measure:
+        best = plans.fitting[:MEASURED]
+        check_measurable(best, options.ranks)
+        measured = {e.layout: measurement.seconds(config_of(options, e.layout)) for e in best}
+    if json is not None:
+        write_json(json, {"hardware": hardware._asdict(), "layouts": [values_of(e) for e in plans.fitting]})
+    console = new_console()
+    console.print(table_of(options, batch, plans.fitting, measured))
+    print(*notes(options, hardware, len(plans.fitting), len(plans.over)), sep="\n")
+    first, sense = plans.fitting[0].layout, "estimated"
+    if measured:
+        print(meaning_of_threads(options.ranks))
+        first, sense = min(measured, key=lambda layout: measured[layout]), "measured"
+    print(f"least {sense} time of a step: {command_of(options, first)}")
+    NextCommand("minigrad lesson 15", "what a cluster would do").show(console)
+
+
+def meaning_of_threads(ranks: int) -> str:
+    """What steps on threads say of other machines."""
+    text = f"here: measured on {counted(ranks, 'thread')} of {counted(cores(), 'core')}"
+    if ranks <= cores():
+        return f"{text}, each with a core of its own"
+    return f"{text}: ranks take turns, so time in which one is idle is another's, as on no real cluster"
+
+
+def measured_hardware(options: PlanOptions, measurement: PlanMeasurement) -> Hardware:
+    """This machine's threads, but for what the user gives."""
+    here = measurement.hardware(nbytes_of(options.memory))
+    latency, bandwidth = options.latency or here.link.latency, options.bandwidth or here.link.bandwidth
+    return Hardware(options.flops or here.flops, Link(latency, bandwidth), here.memory)
+
+
+def check_measurable(best: list[Estimate], ranks: int) -> None:
+    """Raise ValueError for steps that would take long, or more memory than is free."""
+    seconds = STEPS * sum(e.seconds for e in best)
+    needed = ranks * max(e.memory.total for e in best)
+    if seconds > MOST_SECONDS:
+        raise ValueError(
+            f"--measure would take about {seconds:.0f} s here; leave it out, or take a smaller net or --batch"
+        )
+    if needed > free_memory():
+        raise ValueError(
+            f"--measure would take {in_words(needed)} here, and {in_words(free_memory())} are free; leave it "
+            "out, or take a smaller net or --batch"
+        )
+
+
+def nothing_fits(options: PlanOptions, over: list[tuple[Layout, float]], batch: int) -> str:
+    """Why there is no layout, and what would help."""
+    if not over:
+        return (
+            f"{options.ranks} ranks cannot all work on {counted(batch, 'sample')} of {options.net}; take "
+            "fewer --ranks, or a larger --batch"
+        )
+    layout, needed = over[0]
+    return (
+        f"none of {counted(len(over), 'layout')} of {options.ranks} ranks fits into {options.memory}: the "
+        f"least is {in_words(needed)}, with {layout.words()}; pass more --memory or --ranks, or a smaller "
+        "--batch"
+    )
+
+
+def table_of(
+    options: PlanOptions, batch: int, fitting: list[Estimate], measured: dict[Layout, float]
+) -> Table:
+    """A row for each layout, the best ones of many."""
+    about = f"{options.net}, {counted(options.ranks, 'rank')}, {counted(batch, 'sample')} a step"
+    table, rows = Table(title=f"{about}: data x pipe x sequence x model"), []
+    for e in fitting[:SHOWN]:
+        layout, seconds = e.layout, measured.get(e.layout)
+        forms = [layout.form] * (layout.sequence > 1) + ["tokens"] * layout.split_tokens
+        row = {"grid": "x".join(map(str, layout.shape)), "form": " ".join(forms), "micro": str(layout.micro)}
+        row |= {"step": time_in_words(e.seconds), "here": time_in_words(seconds) if seconds else ""}
+        row |= {"bubble": f"{e.bubble:.0%}", "bound": e.bound, "sent": in_words(sum(e.sent.values()))}
+        rows.append(row | {"memory": in_words(e.memory.total)})
+    headings = [heading for heading in rows[0] if any(row[heading] for row in rows)]
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in ("grid", "form", "bound") else "right")
+    for row in rows:
+        table.add_row(*(row[heading] for heading in headings))
+    return table
+
+
+def values_of(estimate: Estimate) -> dict[str, Any]:
+    """An estimate for ``--json``, with bytes by axis and by what they hold."""
+    values = {**vars(estimate), "bound": estimate.bound}
+    return values | {"layout": estimate.layout._asdict(), "memory": estimate.memory._asdict()}
+
+
+def time_in_words(seconds: float) -> str:
+    """Seconds with three digits: "1.23 ms"."""
+    unit, name = next((u, n) for u, n in ((1, "s"), (1e-3, "ms"), (0, "us")) if seconds >= u)
+    return f"{seconds / (unit or 1e-6):.3g} {name}"
+
+
+def notes(options: PlanOptions, hardware: Hardware, fitting: int, over: int) -> list[str]:
+    """What the table leaves out, and what it assumes."""
+    left_out = [f"{counted(fitting - SHOWN, 'slower layout')}"] if fitting > SHOWN else []
+    left_out += [f"{counted(over, 'layout')} over {options.memory}"] if over else []
+    speeds = f"a rank computes {hardware.flops / 1e9:,.0f} GFLOP/s, and a link takes {hardware.link.words()}"
+    origin = "measured here" if options.measure else "set --flops, --latency, --bandwidth"
+    return [*([f"left out: {', '.join(left_out)}"] if left_out else []), f"{speeds} ({origin})"]
