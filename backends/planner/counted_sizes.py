@@ -18,7 +18,7 @@ from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 from minigrad.work import Loss
 
-from ..model_parallel.plan import Choice, choose, layers_of, widths
+from ..model_parallel.plan import SECOND, Choice, choose, layers_of, widths
 from .layout import Layout, Place
 from .net_sizes import NetSizes, StageCosts, passes
 from .transfers import AllReduce
@@ -90,14 +90,19 @@ class CountedSizes(NetSizes):
     def split_widths(self, model: int, rows: int) -> list[tuple[str, int]]:
         """The layers that the default plan splits, and their neurons or channels."""
         layers = dict(layers_of(self.model))
-        axes = {"column": 0, "filters": 0, "row": 1, "channels": 1}
-        split = [choice for choice in self.choices(model, rows) if choice.kind in axes]
-        return [(c.name, layers[c.name].parameters()[0].shape[axes[c.kind or ""]]) for c in split]
+        split = [choice for choice in self.choices(model, rows) if choice.kind]
+        axes = {choice.name: int(choice.kind in SECOND.values()) for choice in split}
+        return [(name, layers[name].parameters()[0].shape[axis]) for name, axis in axes.items()]
 
     @lru_cache(maxsize=256)  # noqa: B019
     def choices(self, ranks: int, rows: int) -> list[Choice]:
         """The default plan for ``rows`` samples on each rank of the data axis, and what it sends."""
         return choose(self.model, ranks, rows, self.sample)
+
+    def whole_bias(self, choice: Choice) -> int:
+        """The numbers that every rank has of a layer that is split by its inputs."""
+        weights = dict(layers_of(self.model))[choice.name].parameters()
+        return weights[1].size if choice.kind in SECOND.values() and len(weights) > 1 else 0
 
     def stage(self, layers: range, layout: Layout, place: Place, rows: int, batch: int) -> StageCosts:
         whole = max(batch // layout.data, 1)
@@ -110,10 +115,11 @@ class CountedSizes(NetSizes):
             numbers = round(sent * layout.model / max(layout.model - 1, 1) / 4)  # of each of two sums
             sums = [AllReduce(numbers, layout.model)] if numbers else []
             ranks = layout.model if any(c.kind for c in mine) else 1
+            biases = sum(self.whole_bias(c) for c in mine) * (1 - 1 / layout.model)
             forward = rows * self.operations[i] / ranks
             costs = costs.plus(
                 StageCosts(
-                    parameters=round(sum(c.weights for c in mine) / 2),
+                    parameters=round(sum(c.weights for c in mine) / 2 + biases),
                     tensors=len(layer.parameters()),
                     forward=forward,
                     backward=2 * forward,

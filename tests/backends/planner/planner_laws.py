@@ -1,24 +1,30 @@
-"""Laws of backends/planner/estimate.py, net_sizes.py, transformer_sizes.py, counted_sizes.py, layout.py and
-hardware.py: what a layout sends, holds and computes is what ranks that train in it send, hold and compute.
+"""Laws of backends/planner/estimate.py, planner.py, net_sizes.py, transformer_sizes.py, counted_sizes.py,
+layout.py and hardware.py: what a layout sends, holds and computes is what ranks do that train in it.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
+from backends.comm.collectives.link import Link
 from backends.comm.communicator import Communicator
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.grid import AXES, Grid
 from backends.model_parallel.model_parallel import ModelParallel
-from backends.pipeline import Pipeline
-from backends.planner.estimate import RankStep
+from backends.model_parallel.plan import default_plan
+from backends.pipeline import SCHEDULES, Pipeline, simulate
+from backends.planner.estimate import RankStep, estimate
+from backends.planner.hardware import Hardware
 from backends.planner.layout import Layout, Place
 from backends.planner.net_sizes import NetSizes
+from backends.planner.planner import best_first
 from backends.planner.transformer_sizes import TransformerSizes
 from backends.stack import Stack
 from minigrad import optim
@@ -97,7 +103,7 @@ def counted_step(net: Net, layout: Layout, batch: int) -> list[dict[str, Any]]:
 
 
 def sends_what_ranks_send(sizes: NetSizes, net: Net, layout: Layout, batch: int) -> None:
-    """Assert bytes of every rank by axis, its parameters and its optimizer's state, of one step of training."""
+    """Assert bytes of every rank by axis in a step, its parameters and its optimizer's state."""
     for counted in counted_step(net, layout, batch):
         rank = RankStep(sizes, layout, Place(*counted["place"]), batch)
         costs, memory = rank.largest, rank.memory()
@@ -132,3 +138,100 @@ def holds_what_tapes_hold(sizes: NetSizes, net: Net, layout: Layout, batch: int)
         place = Place(*map(int, np.unravel_index(number, layout.shape)))
         activations = RankStep(sizes, layout, place, batch).memory().activations + more
         assert abs(activations - nbytes) < 1e-6, f"{place}: {activations}, its tape has {nbytes}"
+
+
+def computes_what_loops_count(sizes: TransformerSizes) -> None:
+    """Assert the operations of a sample: two for each weight and token, four for each pair and number."""
+    weights = [(sizes.width, 3 * sizes.width), (sizes.width, sizes.width)]
+    weights += [(sizes.width, sizes.neurons), (sizes.neurons, sizes.width)]
+    operations = 0
+    for query in range(sizes.length):
+        operations += sum(2 * n * m for n, m in weights)
+        for _ in range(query + 1):  # this key, and those before
+            for _ in range(sizes.heads):
+                operations += 2 * sizes.head_size  # of the score
+                operations += 2 * sizes.head_size  # of its value
+    embedding, *blocks, norm, scores = sizes.work()
+    assert (embedding, norm, scores) == (0, 0, 2 * sizes.length * sizes.width * sizes.symbols)
+    assert blocks == [operations] * sizes.blocks, f"{blocks[0]}, counted {operations}"
+
+
+def shares_the_work(sizes: TransformerSizes, layout: Layout, batch: int) -> None:
+    """Assert that the parts of all ranks are the whole: operations of blocks, and parameters.
+
+    Each rank holds its share of what is split, and all of what is not.
+    """
+    data, pipe, sequence, model = layout.shape
+    whole = RankStep(sizes, Layout(), Place(), batch)
+    places = [Place(*map(int, place)) for place in np.ndindex(*layout.shape)]
+    ranks = [RankStep(sizes, layout, place, batch) for place in places]
+    costs = [[rank.costs(rows) for rows in rank.rows] for rank in ranks]
+    tables = 1 if sizes.splits_table(layout, batch) else model  # scores that all ranks compute
+    scores = batch * sizes.work()[-1] * (tables - 1)
+    for one, all_ranks in (
+        (whole.largest.forward + scores, sum(c.forward for some in costs for c in some)),
+        (whole.largest.backward + 2 * scores, sum(c.backward for some in costs for c in some)),
+    ):
+        assert np.isclose(one, all_ranks, rtol=1e-12), f"{all_ranks} of {one} operations"
+    if model == pipe == 1:
+        assert {rank.largest.parameters for rank in ranks} == {whole.largest.parameters}
+
+
+def waits_as_schedules_do(stages: int, micros: int, sizes: TransformerSizes) -> None:
+    """Assert (M + K - 1) / M times the slowest stage's work for K equal stages, and 1F1B's activations."""
+    bounds = (0, *range(2, stages + 1), sizes.blocks + 3)  # the last one also has the norm and the scores
+    layout = Layout(pipe=stages, micro=micros, bounds=bounds)
+    even = replace(sizes, symbols=0)
+    step = estimate(even, layout, Hardware(1.0, Link(0.0), np.inf), micros)
+    share = Fraction(stages - 1, micros + stages - 1)
+    assert np.isclose(step.bubble, float(share)), f"bubble {step.bubble}, formula {share}"
+    assert np.isclose(step.seconds, step.compute * (micros + stages - 1) / micros), step
+    plan = simulate(SCHEDULES["1f1b"].of(stages, micros))
+    for stage in range(stages):
+        rank = RankStep(even, layout, Place(pipe=stage), micros)
+        held = rank.memory().activations
+        assert held == plan.in_flight(stage) * rank.largest.held, f"stage {stage} holds {held}"
+
+
+def divides_activations(sizes: TransformerSizes, layout: Layout, batch: int) -> None:
+    """Assert that p ranks of an even sequence hold a p-th of the activations, and compute a p-th."""
+    serial = RankStep(sizes, layout._replace(sequence=1), Place(), batch).largest
+    for place in range(layout.sequence):
+        rank = RankStep(sizes, layout, Place(sequence=place), batch).largest
+        assert np.isclose(rank.held * layout.sequence, serial.held), f"{rank.held} of {serial.held} bytes"
+        assert np.isclose(rank.forward * layout.sequence, serial.forward)
+        assert rank.parameters == serial.parameters
+
+
+def splits_as_the_default_plan(sizes: TransformerSizes, ranks: int, rows: int) -> None:
+    """Assert that the table is split where the default plan of the model axis splits it."""
+    model = net_of(sizes).build(np.random.default_rng(0))
+    plan = default_plan(model, ranks, rows, (sizes.length,))
+    split = sizes.splits_table(Layout(model=ranks), rows)
+    assert split == ("0" in plan), f"{sizes} on {ranks} ranks: {split}, the plan is {plan}"
+
+
+def finds_the_best(net: NetSizes, ranks: int, hardware: Hardware, batch: int) -> None:
+    """Assert that all layouts that give every rank work are there once, in order, and none is over memory."""
+    plans = best_first(net, ranks, hardware, batch)
+    seconds = [e.seconds for e in plans.fitting]
+    assert seconds == sorted(seconds), f"the order is {seconds}"
+    over = [e.layout.words() for e in plans.fitting if e.memory.total > hardware.memory]
+    assert not over, f"over memory: {over}"
+    assert all(needed > hardware.memory for _, needed in plans.over)
+    listed = [e.layout for e in plans.fitting] + [layout for layout, _ in plans.over]
+    assert len(set(listed)) == len(listed) and all(layout.ranks == ranks for layout in listed)
+    shapes = {
+        (d, p, s, m)
+        for d in range(1, ranks + 1)
+        for p in range(1, ranks + 1)
+        for s in range(1, ranks + 1)
+        for m in range(1, ranks + 1)
+        if d * p * s * m == ranks
+    }
+    for shape in shapes:
+        possible = net.reason_against(Layout(*shape, micro=shape[1]), batch) is None
+        assert not possible or any(layout.shape == shape for layout in listed), f"{shape} is missing"
+        if not possible and shape[2] == 1:
+            rows = batch // shape[0]
+            assert rows < shape[1] or all(layout.shape != shape for layout in listed), f"{shape} is idle"
