@@ -1,0 +1,131 @@
+"""Bugs of the planner: what it says that layouts send, hold and take, and which one it calls the best."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from backends.comm.collectives.link import Link
+from backends.planner import Hardware, Layout, TransformerSizes
+from tests.backends.planner import planner_laws, transfer_laws
+from tests.bugs.bug import Bug
+
+# Laws
+
+NET = TransformerSizes(11, 6, 12, 3, 2)
+MANY = replace(NET, symbols=900)  # the table is split
+HARDWARE = Hardware(1e9, Link(1e-5, 1e8), np.inf)
+
+
+def sends(layout: Layout, sizes: TransformerSizes = NET) -> None:
+    planner_laws.sends_what_ranks_send(sizes, planner_laws.net_of(sizes), layout, 7)
+
+
+def split_layers_send_what_is_counted() -> None:
+    sends(Layout(model=2))
+    sends(Layout(model=3, split_tokens=True))
+    sends(Layout(data=2, model=2, split_tokens=True), MANY)
+
+
+def pipelines_send_what_is_counted() -> None:
+    sends(Layout(data=2, pipe=2, micro=3, bounds=(0, 2, 5)))
+
+
+def stages_of_split_layers_send_what_is_counted() -> None:
+    sends(Layout(pipe=2, model=2, micro=2, split_tokens=True, bounds=(0, 2, 5)))
+
+
+def rings_send_every_block() -> None:
+    transfer_laws.goes_round(2, (3, 0, 4, 1), 5)
+
+
+def heads_are_exchanged() -> None:
+    transfer_laws.exchanges_heads(2, (3, 1, 0), (1, 2, 1), 4)
+
+
+def rows_come_back_from_experts() -> None:
+    transfer_laws.exchanges_rows(3, ((1, 2, 0), (4, 0, 3)), (2, 1))
+
+
+def equal_stages_wait() -> None:
+    planner_laws.waits_as_schedules_do(3, 4, TransformerSizes(1, 8, 8, 2, 3))
+
+
+def sequences_divide_activations() -> None:
+    for form in ("ring", "ulysses"):
+        sizes = TransformerSizes(11, 12, 8, 2, 2)
+        planner_laws.divides_activations(sizes, Layout(sequence=2, form=form), 3)
+
+
+def operations_are_counted() -> None:
+    planner_laws.computes_what_loops_count(NET)
+
+
+def parts_are_the_whole() -> None:
+    planner_laws.shares_the_work(NET, Layout(model=2), 4)
+
+
+def tables_are_split_as_by_the_default_plan() -> None:
+    for symbols in (11, 40, 90, 900):
+        for rows in (1, 2, 4):
+            planner_laws.splits_as_the_default_plan(replace(NET, symbols=symbols), 2, rows)
+
+
+def the_best_stands_first() -> None:
+    planner_laws.finds_the_best(NET, 4, HARDWARE, 8)
+    planner_laws.finds_the_best(NET, 4, HARDWARE._replace(memory=80e3), 8)
+
+
+# Bugs
+
+BUGS = [
+    Bug("the bubble is forgotten", "planner.estimate.estimate", "float(plan.makespan)",
+        "layout.micro * (forward[busiest].total + backward[busiest].total)", equal_stages_wait, "Estimate"),
+    Bug("every stage holds all micro-batches", "RankStep.memory",
+        "min(layout.micro, layout.pipe - self.place.pipe)", "layout.micro", equal_stages_wait, "holds"),
+    Bug("ranks of a sequence hold all activations", "PartOfTransformer.held", "self.net, self.tokens",
+        "self.net, self.net.length", sequences_divide_activations, "bytes"),
+    Bug("ranks of a sequence compute all pairs", "PartOfTransformer.core", "all_pairs / layout.sequence",
+        "all_pairs", sequences_divide_activations, "AssertionError|assert"),
+    Bug("keys go round once more", "KeyRing.sent", "range(p - 1)", "range(p)", rings_send_every_block,
+        "counted"),
+    Bug("gradients of keys travel with them from the start", "KeyRing.sent", "(rank - 1 - t)", "(rank - t)",
+        rings_send_every_block, "counted"),
+    Bug("backward three arrays go to the heads", "HeadsAllToAll.sent", "(1, 3) if self.backward else (3, 1)",
+        "(3, 1)", heads_are_exchanged, "counted"),
+    Bug("heads send to themselves too", "HeadsAllToAll.sent", "(sum(self.heads) - self.heads[rank])",
+        "sum(self.heads)", heads_are_exchanged, "counted"),
+    Bug("results of experts do not come back", "ExpertAllToAll.rows", "if other != rank", "if False",
+        rows_come_back_from_experts, "counted"),
+    Bug("gradients of split layers are summed over the model axis", "RankStep.sums",
+        "AllReduce(mine.partial, layout.model)", "AllReduce(mine.parameters, layout.model)",
+        split_layers_send_what_is_counted, "counted"),
+    Bug("ranks sum the gradients of whole layers", "PartOfTransformer.block",
+        "mine = self.heads * net.head_size", "mine = net.width", split_layers_send_what_is_counted,
+        "counted|AssertionError"),
+    Bug("only the forward sums of a block are counted", "PartOfTransformer.between_products",
+        "return passes(sums, sums)", "return passes(sums)", split_layers_send_what_is_counted, "counted"),
+    Bug("a split table sends nothing for the loss", "PartOfTransformer.scores",
+        "forward += (maximum, total, total)", "pass", split_layers_send_what_is_counted, "counted"),
+    Bug("tokens are not gathered between stages", "TransformerSizes.stage",
+        "costs.plus(part.gather()) if by_tokens else costs", "costs",
+        stages_of_split_layers_send_what_is_counted, "counted"),
+    Bug("a table on two stages is summed over none", "RankStep.sums", "place.pipe in ends", "False",
+        pipelines_send_what_is_counted, "counted"),
+    Bug("activations cross one way", "RankStep.sent", "self.input * (place.pipe > 0)", "0",
+        pipelines_send_what_is_counted, "counted"),
+    Bug("a causal attention computes all pairs", "TransformerSizes.work", "(self.length + 1) // 2",
+        "self.length", operations_are_counted, "counted"),
+    Bug("every rank computes all heads", "PartOfTransformer.block",
+        "net.products(self.tokens, self.heads, self.neurons)",
+        "net.products(self.tokens, net.heads, self.neurons)", parts_are_the_whole, "operations"),
+    Bug("a table is split for the activations of one sample", "TransformerSizes.splits_table",
+        "rows * self.length", "self.length", tables_are_split_as_by_the_default_plan, "the plan is"),
+    Bug("the layout that computes least stands first", "best_first", "(e.seconds, e.memory.total)",
+        "(e.compute, e.memory.total)", the_best_stands_first, "the order is"),
+    Bug("a layout over memory may be the best", "best_first", "needed > hardware.memory",
+        "needed > 2 * hardware.memory", the_best_stands_first, "over memory"),
+    Bug("ranks on all four axes are not tried", "shapes", "n for n in divisors if ranks // data % n == 0",
+        "n for n in divisors[:1] if ranks // data % n == 0", the_best_stands_first, "is missing"),
+]  # fmt: skip
