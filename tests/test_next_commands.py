@@ -33,6 +33,7 @@ COMMANDS = {
     "storm --seed 3 --png storm.png": "minigrad storm --seed 4",
     "storm --seed 3 --seeds 1": "minigrad lesson 16",
     "doctor": "minigrad train --data 2",
+    "plan --ranks 2": "minigrad lesson 15",
     "run own.py": r"minigrad slurm run own\.py",
     "slurm prove --data 1": r"minigrad slurm --output job\.sh prove --data 1",
     "slurm -o job.sh prove --data 1": r"sbatch job\.sh",

@@ -1,4 +1,7 @@
-"""``minigrad plan``: the grids of ranks that can train a net, best first."""
+"""``minigrad plan``: the grids of ranks that can train a net, best first.
+
+Lecture section: what a cluster would do. Lesson: 15_scale.
+"""
 
 from __future__ import annotations
 
@@ -231,7 +234,8 @@ def table_of(
         rows.append(row | {"memory": in_words(e.memory.total)})
     headings = [heading for heading in rows[0] if any(row[heading] for row in rows)]
     for heading in headings:
-        table.add_column(heading, justify="left" if heading in ("grid", "form", "bound") else "right")
+        is_text, may_wrap = heading in ("grid", "form", "bound"), heading in ("sent", "memory")
+        table.add_column(heading, justify="left" if is_text else "right", no_wrap=not may_wrap)
     for row in rows:
         table.add_row(*(row[heading] for heading in headings))
     return table

@@ -1,7 +1,4 @@
-"""Which grid of ranks trains a net fastest in the memory that each rank has.
-
-Lecture section: what a cluster would do. Lesson: 15_scale.
-"""
+"""Which grid of ranks trains a net fastest in the memory that each rank has."""
 
 from .estimate import Estimate, estimate
 from .hardware import Hardware

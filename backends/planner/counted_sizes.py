@@ -1,6 +1,7 @@
 """A net for images by what its layers hold and send, counted on a built net.
 
-Lecture section: what a cluster would do. Lesson: 15_scale, by ``planner.py``.
+Lecture section: what a cluster would do. Lesson: 15_scale, by
+``cli/plan_command.py``.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class CountedSizes(NetSizes):
         return [sum(operations(layer, after) for layer in layer.modules()) for layer, (_, after) in pairs]
 
     @cached_property
-    def held(self) -> list[float]:
+    def activations(self) -> list[float]:
         """Bytes that a tape holds of a sample in each layer; in the last one also in the loss."""
         x, counts = Tensor(np.zeros((ROWS, *self.sample), np.float32)), [0]
         with Tape() as tape:
@@ -123,7 +124,7 @@ class CountedSizes(NetSizes):
                     tensors=len(layer.parameters()),
                     forward=forward,
                     backward=2 * forward,
-                    held=rows * self.held[i],
+                    activations=rows * self.activations[i],
                     model=passes(sums, sums),
                 )
             )

@@ -91,7 +91,7 @@ class RankStep:
         return range(bounds[self.place.pipe], bounds[self.place.pipe + 1])
 
     def costs(self, rows: int) -> StageCosts:
-        """Those of a micro-batch of so many samples."""
+        """The costs of a micro-batch of so many samples."""
         return self.net.stage(self.layers, self.layout, self.place, rows, self.batch)
 
     @cached_property
@@ -154,7 +154,9 @@ class RankStep:
         parameters = float(self.net.itemsize * mine.parameters)
         copies = 1 + (layout.data > 1 or layout.sequence > 1)
         at_once = min(layout.micro, layout.pipe - self.place.pipe)
-        return Memory(parameters, copies * parameters, self.net.states * parameters, at_once * mine.held)
+        return Memory(
+            parameters, copies * parameters, self.net.states * parameters, at_once * mine.activations
+        )
 
     def seconds(self, hardware: Hardware) -> tuple[StageSeconds, StageSeconds]:
         """Seconds of a micro-batch forward and backward."""

@@ -26,10 +26,10 @@ class StageCosts:
     """Some layers on one rank, for one micro-batch.
 
     ``parameters`` are numbers, in so many ``tensors``; ``forward`` and ``backward`` are operations, and those
-    of ``core_forward`` and ``core_backward`` among them hide the messages of a ring; ``held`` are the bytes
-    that a tape holds between the two. ``model``, ``sequence`` and ``experts`` are the transfers of these
-    axes; those of experts are both passes together. After a step ranks that split tokens sum ``partial``
-    numbers; ``own_experts`` of the parameters are not summed over data.
+    of ``core_forward`` and ``core_backward`` among them hide the messages of a ring; ``activations`` are the
+    bytes that a tape holds between the two. ``model``, ``sequence`` and ``experts`` are the transfers of
+    these axes; those of experts are both passes together. After a step ranks that split tokens sum
+    ``partial`` numbers; ``own_experts`` of the parameters are not summed over data.
     """
 
     parameters: int = 0
@@ -38,7 +38,7 @@ class StageCosts:
     backward: float = 0.0
     core_forward: float = 0.0
     core_backward: float = 0.0
-    held: float = 0.0
+    activations: float = 0.0
     partial: int = 0
     own_experts: int = 0
     model: Passes = field(default_factory=passes)

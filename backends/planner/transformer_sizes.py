@@ -1,6 +1,6 @@
 """A transformer by its sizes alone, so that a plan needs no net that fits into this machine.
 
-Lecture section: what a cluster would do. Lesson: 15_scale, by ``planner.py``. B samples, S tokens, width h, a
+Lecture section: what a cluster would do. Lesson: 15_scale. B samples, S tokens, width h, a
 heads of size D, L blocks, V symbols; the layers are ``minigrad.models.transformer``'s.
 """
 
@@ -204,7 +204,7 @@ class PartOfTransformer:
         return StageCosts(
             parameters=(self.symbols + net.length) * net.width,
             tensors=2,
-            held=self.rows * self.tokens * (INDEX + self.table),  # and whose symbol it is
+            activations=self.rows * self.tokens * (INDEX + self.table),  # and whose symbol it is
             model=model,
             partial=net.length * net.width if self.table and tokens else 0,
         )
@@ -219,8 +219,8 @@ class PartOfTransformer:
 
     def norm(self) -> StageCosts:
         h, own = self.net.width, self.between[self.place.model]
-        held = self.rows * own * (h + STATISTICS // 2) * self.net.itemsize
-        return StageCosts(2 * h, 2, held=held, partial=2 * h if self.layout.split_tokens else 0)
+        nbytes = self.rows * own * (h + STATISTICS // 2) * self.net.itemsize
+        return StageCosts(2 * h, 2, activations=nbytes, partial=2 * h if self.layout.split_tokens else 0)
 
     def scores(self, *, by_tokens: bool, tied: bool) -> StageCosts:
         """The scores of all symbols and their cross-entropy; of split symbols all are labels as often."""
@@ -235,10 +235,15 @@ class PartOfTransformer:
         loss = n * (net.itemsize + 2 * INDEX)  # a number, and two indices, of each label
         if self.table:
             loss = n * 2 * INDEX / self.layout.model  # indices of one's own symbols alone
-        held = net.itemsize * n * (net.width + self.symbols) + loss
+        nbytes = net.itemsize * n * (net.width + self.symbols) + loss
         parameters = 0 if tied else self.symbols * net.width
         return StageCosts(
-            parameters, 0 if tied else 1, products, 2 * products, held=held, model=passes(forward, backward)
+            parameters,
+            0 if tied else 1,
+            products,
+            2 * products,
+            activations=nbytes,
+            model=passes(forward, backward),
         )
 
     def block(self) -> StageCosts:
@@ -255,7 +260,7 @@ class PartOfTransformer:
             backward=2 * products + 2.5 * core,  # a blocked attention makes five products there, of two
             core_forward=core if layout.form == "ring" else 0.0,
             core_backward=2.5 * core if layout.form == "ring" else 0.0,
-            held=self.held(),
+            activations=self.activations(),
             model=self.between_products(),
             sequence=passes(self.attention(backward=False), self.attention(backward=True)),
             experts=passes(self.exchange()),
@@ -289,7 +294,7 @@ class PartOfTransformer:
             return self.rows * self.net.core(all_pairs, heads)
         return self.rows * self.net.core(all_pairs / layout.sequence, self.heads)
 
-    def held(self) -> int:
+    def activations(self) -> int:
         """Bytes of a block, by ``activation_memory``; each expert's rows are those of its tokens."""
         net, n = self.net, self.tokens
         if not n:

@@ -7,6 +7,7 @@ from minigrad_course.machines.virtual_cluster import VirtualCluster
 from backends.comm.collectives import rabenseifner_allreduce, ring_allreduce
 from backends.comm.collectives.link import Link
 from backends.pipeline import SCHEDULES, Costs, simulate
+from backends.planner import Hardware, TransformerSizes, best_first
 
 
 def on_32_ranks(allreduce, numbers):
@@ -109,6 +110,23 @@ def end_of_a_step(student):
     )
 
 
+def slow_link(student):
+    net = TransformerSizes(symbols=51_200, length=2048, width=2048, heads=16, blocks=12)
+    hardware = Hardware(100e12, Link(10e-6, student.BANDWIDTH), 40e9)
+    plans = best_first(net, 8, hardware, 32).fitting
+    first, model = plans[0], next(e for e in plans if e.layout.model == 8)
+    words = f"with {student.BANDWIDTH / 1e9:g} GB/s the best is {first.layout.words()}, {first.seconds:.1f} s a step"
+    assert student.BANDWIDTH == 1.25e9, f"{words}; take 1.25e9"
+    batch = next(e for e in plans if e.layout.data == 8)
+    assert first.layout.pipe == 8 and first.bubble > 0.5
+    return (
+        f"{words}, of which ranks are idle {first.bubble:.0%}, against {batch.seconds:.1f} s of data 8 and "
+        f"{model.seconds:.1f} s of model 8: a stage sends {sum(first.sent.values()) / 1e9:.1f} GB of "
+        f"activations, a rank of the batch {sum(batch.sent.values()) / 1e9:.1f} GB of gradients, and one of "
+        f"the model {sum(model.sent.values()) / 1e9:.0f} GB, four sums in every block"
+    )
+
+
 WRITTEN = """    through = forward
     for at, seconds in zip(ready, summing):
         through = max(through, forward + at) + seconds
@@ -119,4 +137,5 @@ QUESTIONS = [
     Question("c", slow_stage, (("[1.0, 1.0, 1.0, 1.0]", "[1.0, 1.0, 2.0, 1.0]"),)),
     Question("b", more_machines, (("MACHINES = 1000", "MACHINES = 4000"),)),
     Question("b", end_of_a_step, (("    return forward + backward + sum(summing)\n", WRITTEN),)),
+    Question("b", slow_link, (("BANDWIDTH = 50e9", "BANDWIDTH = 1.25e9"),)),
 ]

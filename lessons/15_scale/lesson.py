@@ -3,8 +3,8 @@
 Lecture section: what a cluster would do. Two numbers describe a network: alpha, the seconds of any message,
 and beta, the seconds of each byte. First this model is compared with the library's own messages, then with
 what was published for hundreds of GPUs: data parallelism, slow links, pipelines, mixed plans, large language
-models, machines that fail, checkpoints, and ranks that die. Survey: Ben-Nun and Hoefler 2019,
-arXiv:1802.09941.
+models, machines that fail, checkpoints, ranks that die; at last a planner chooses a grid. Survey: Ben-Nun and
+Hoefler 2019, arXiv:1802.09941.
 
     python lessons/15_scale/lesson.py
 
@@ -49,6 +49,7 @@ from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel, Sharded
 from backends.data_parallel.elastic import Elastic
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
+from backends.planner import Hardware, TransformerSizes, best_first
 from minigrad import ops
 from minigrad.data import Batch
 from minigrad.figures import save
@@ -659,6 +660,55 @@ assert furthest < 1e-12, f"the weights differ by {furthest:.1e}, allowed 1e-12"
 # the three calls that it takes: revoke, agree, shrink.
 #
 # Read: Bland et al. 2013, doi:10.1177/1094342013488238.
+
+# %% [markdown]
+# ## 10. Which grid?
+# Samples, layers, tokens and neurons can be shared, all at once: 16 ranks make 35 grids of four axes, and
+# more with the forms of each. Which one trains fastest? A *planner* (`backends/planner/planner.py`) writes
+# down for each grid what a rank computes, sends and holds, by formulas that tests compare with counted bytes
+# and operations. It simulates the pipeline, drops what does not fit into memory, and sorts by the time of a
+# step.
+#
+# Here are 16 ranks of 100 TFLOP/s and 24 GB, and a transformer with 1.3 billion parameters in float32: once
+# with 64 rows of 2,048 symbols in a step, once with 4 rows of 32,768, each on a fast and a slow link.
+
+# %%
+print("\n10. Which grid? 16 ranks; a step, what it is bound by, GB that a rank sends, GB that it holds")
+LINKS = {"50 GB/s": Link(5e-6, 50e9), "1.25 GB/s": Link(20e-6, 1.25e9)}
+best = {}
+for rows, length in ((64, 2048), (4, 32_768)):
+    net = TransformerSizes(symbols=51_200, length=length, width=2048, heads=16, blocks=24)
+    for name, link in LINKS.items():
+        plans = best_first(net, 16, Hardware(flops=100e12, link=link, memory=24e9), rows)
+        best[rows, name] = first = plans.fitting[0]
+        print(
+            f"   {rows:2} rows, {name:>9}: {first.layout.words():53} {first.seconds:5.1f} s, {first.bound:8}"
+            f" {sum(first.sent.values()) / 1e9:5.1f} {first.memory.total / 1e9:5.1f}"
+        )
+        shared = min(e.layout.pipe * e.layout.model for e in plans.fitting)
+        assert shared > 1, "a rank with the whole model fits into 24 GB; parameters and Adam take 21 GB"
+        assert len(plans.over) > len(plans.fitting), f"{len(plans.fitting)} fit, {len(plans.over)} do not"
+(fast, slow), long = ([best[rows, name] for name in LINKS] for rows in (64, 4))
+assert fast.layout.sequence == slow.layout.sequence == 1, "64 rows need no sequence axis"
+assert all(e.layout.sequence > 1 for e in long), "4 rows occupy 16 ranks by their tokens"
+assert sum(slow.sent.values()) < sum(fast.sent.values()), (
+    f"sent: {slow.sent} on slow, {fast.sent} on fast links"
+)
+assert slow.bubble > fast.bubble, f"idle: {slow.bubble:.0%} on slow links, {fast.bubble:.0%} on fast ones"
+
+# %% [markdown]
+# No rank can hold the whole model and compute with it, so memory decides first: layers or neurons must be
+# shared. Where there are many rows, the rest goes to the batch. A pipeline sends least, so on a slow link it
+# is deeper, although its ranks are idle for longer. Four long rows leave most ranks without a sample, and
+# their tokens must be shared. Few grids fit then, and all of them send in every block: a slow link costs ten
+# times the step.
+#
+# `minigrad plan --net transformer --ranks 8 --memory 24GB` (`backends/cli/plan_command.py`) prints such a
+# table, and the command that trains in the first grid; with `--measure` it runs the best three on threads.
+# An estimate knows products and messages alone, and takes every rank to be as fast as the others.
+#
+# Read: Narayanan et al. 2021, arXiv:2104.04473, section 3, on how the axes share a cluster; Zheng et al. 2022
+# (Alpa), arXiv:2201.12023, which also searches for the split of each operation.
 
 # %%
 print(f"\nFigures: {FIGURES}/")

@@ -70,6 +70,21 @@ def step_seconds(forward, backward, ready, summing):
     return forward + backward + sum(summing)
 
 
+# %% [markdown]
+# ## 5. A slow link
+# Eight ranks of 100 TFLOP/s and 40 GB train a transformer with 12 blocks of width 2,048 on 32 rows of 2,048
+# symbols. A link carries 50 GB/s, and the planner's best grid is data 8: each rank sends 5 GB in a step, its
+# share of the sums of all gradients. Edit: a link of 1.25 GB/s. Which grid is the best now?
+#
+# - a: data 8, as before: whatever ranks share, they send more than gradients
+# - b: pipe 8: its ranks are idle for most of the step
+# - c: model 8: each rank has an eighth of the gradients, and sums none
+
+# %%
+PREDICTION_5 = ""
+BANDWIDTH = 50e9
+
+
 if __name__ == "__main__":
     example = step_seconds(0, 120, [24, 48, 72, 96, 120], [30] * 5)
     print(f"the step of question 4 is over at {example} ms")

@@ -84,7 +84,7 @@ BUGS = [
         "layout.micro * (forward[busiest].total + backward[busiest].total)", equal_stages_wait, "Estimate"),
     Bug("every stage holds all micro-batches", "RankStep.memory",
         "min(layout.micro, layout.pipe - self.place.pipe)", "layout.micro", equal_stages_wait, "holds"),
-    Bug("ranks of a sequence hold all activations", "PartOfTransformer.held", "self.net, self.tokens",
+    Bug("ranks of a sequence hold all activations", "PartOfTransformer.activations", "self.net, self.tokens",
         "self.net, self.net.length", sequences_divide_activations, "bytes"),
     Bug("ranks of a sequence compute all pairs", "PartOfTransformer.core", "all_pairs / layout.sequence",
         "all_pairs", sequences_divide_activations, "AssertionError|assert"),
@@ -126,6 +126,7 @@ BUGS = [
         "(e.compute, e.memory.total)", the_best_stands_first, "the order is"),
     Bug("a layout over memory may be the best", "best_first", "needed > hardware.memory",
         "needed > 2 * hardware.memory", the_best_stands_first, "over memory"),
-    Bug("ranks on all four axes are not tried", "shapes", "n for n in divisors if ranks // data % n == 0",
+    Bug("ranks on all four axes are not tried", "planner.planner.shapes",
+        "n for n in divisors if ranks // data % n == 0",
         "n for n in divisors[:1] if ranks // data % n == 0", the_best_stands_first, "is missing"),
 ]  # fmt: skip

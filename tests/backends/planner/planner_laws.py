@@ -189,8 +189,8 @@ def waits_as_schedules_do(stages: int, micros: int, sizes: TransformerSizes) -> 
     plan = simulate(SCHEDULES["1f1b"].of(stages, micros))
     for stage in range(stages):
         rank = RankStep(even, layout, Place(pipe=stage), micros)
-        held = rank.memory().activations
-        assert held == plan.in_flight(stage) * rank.largest.held, f"stage {stage} holds {held}"
+        nbytes = rank.memory().activations
+        assert nbytes == plan.in_flight(stage) * rank.largest.activations, f"stage {stage} holds {nbytes}"
 
 
 def divides_activations(sizes: TransformerSizes, layout: Layout, batch: int) -> None:
@@ -198,7 +198,7 @@ def divides_activations(sizes: TransformerSizes, layout: Layout, batch: int) -> 
     serial = RankStep(sizes, layout._replace(sequence=1), Place(), batch).largest
     for place in range(layout.sequence):
         rank = RankStep(sizes, layout, Place(sequence=place), batch).largest
-        assert np.isclose(rank.held * layout.sequence, serial.held), f"{rank.held} of {serial.held} bytes"
+        assert np.isclose(rank.activations * layout.sequence, serial.activations), "bytes of activations"
         assert np.isclose(rank.forward * layout.sequence, serial.forward)
         assert rank.parameters == serial.parameters
 

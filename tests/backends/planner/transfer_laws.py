@@ -63,21 +63,21 @@ def goes_round(rows: int, tokens: tuple[int, ...], width: int) -> None:
     p = len(tokens)
     for backward in (False, True):
         sent = [0] * p
-        held = list(range(p))  # the block that each rank has
+        blocks = list(range(p))  # the block that each rank has
         carries = [False] * p  # whether the block that a rank has brings gradients of other ranks
         for round in range(p):
             if round:
                 for rank in range(p):
-                    block = held[rank]
+                    block = blocks[rank]
                     sent[rank] += 2 * rows * width * tokens[block]
                     if backward and carries[rank]:
                         sent[rank] += 2 * rows * width * tokens[block]
-                held = [held[rank - 1] for rank in range(p)]
+                blocks = [blocks[rank - 1] for rank in range(p)]
                 carries = [True] * p
         if backward and p > 1:
             for rank in range(p):
-                assert (rank + 1) % p == held[rank], "the last hop leads home"
-                sent[rank] += 2 * rows * width * tokens[held[rank]]
+                assert (rank + 1) % p == blocks[rank], "the last hop leads home"
+                sent[rank] += 2 * rows * width * tokens[blocks[rank]]
         equal(KeyRing(rows, tokens, width, backward), [4 * n for n in sent])
 
 

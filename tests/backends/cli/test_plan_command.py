@@ -1,0 +1,163 @@
+"""Laws of backends/cli/plan_command.py and plan_measurement.py: the command that is printed trains in the
+layout that stands first, and what cannot be planned is refused in one line.
+"""
+
+import json
+import re
+import shlex
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+import typer
+from hypothesis import given
+
+from backends.cli import plan_command
+from backends.cli.main import app
+from backends.cli.plan_command import (
+    UNITS,
+    PlanOptions,
+    command_of,
+    config_of,
+    in_words,
+    nbytes_of,
+    sizes_of,
+    time_in_words,
+)
+from backends.cli.plan_measurement import PlanMeasurement
+from backends.planner import best_first, layouts
+from minigrad.models import NETS, find_net
+
+SMALL = ["--net", "transformer", "--length", "8", "--width", "8", "--heads", "2", "--blocks", "2"]
+
+
+def one_line(result, message, status=1):
+    ended, out, err = result
+    assert ended == status and not out, (ended, out, err)
+    assert err.startswith("minigrad: ") and err.count("\n") == 1 and re.search(message, err), err
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_every_layout_is_one_that_train_takes(net):
+    """The printed words are parsed, and give the strategies of the layout."""
+    options = PlanOptions(net=net, ranks=4, batch=16)
+    sizes = sizes_of(find_net(net))
+    train: Any = typer.main.get_command(app).commands["train"]  # pyright: ignore
+    tried = list(layouts(sizes, 4, 16, sequences=False))
+    assert len({layout.shape for layout in tried}) > 5
+    for layout in tried:
+        command, name, *words = shlex.split(command_of(options, layout))
+        values = train.make_context(name, words).params
+        config = config_of(options, layout)
+        assert (command, name, values["net"], values["batch"]) == ("minigrad", "train", net, 16)
+        assert (values["data"] or 1, values["pipe"], values["model"]) == (
+            config.data,
+            config.pipe,
+            config.model,
+        )
+        assert (config.data, config.pipe, config.model) == (layout.data, layout.pipe, layout.model)
+        assert config.split_tokens == values["split_tokens"] == layout.split_tokens
+        micro = config.micro if layout.pipe > 1 else config.options.get("micro_batches", 1)
+        assert micro == layout.micro
+        if layout.pipe > 1:
+            assert config.bounds == layout.bounds and config.schedule == "1f1b"
+
+
+def test_the_command_ends_with_the_best_layout(minigrad, tmp_path):
+    status, out, err = minigrad("plan", *SMALL, "--ranks", "4", "--batch", "8", "--json", "plan.json")
+    assert status == 0, err
+    *_, speeds, last = out.splitlines()
+    assert "10,000 GFLOP/s" in speeds and "10 us, 25 GB/s (set --flops" in speeds
+    values = json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))
+    seconds = [row["seconds"] for row in values["layouts"]]
+    assert seconds == sorted(seconds) and values["hardware"]["memory"] == 24e9
+    options = PlanOptions(length=8, width=8, heads=2, blocks=2, ranks=4, batch=8)
+    net = options.settings().sized_net
+    best = best_first(sizes_of(net), 4, options.hardware(), 8, sequences="--sequence" in out).fitting[0]
+    assert last == f"least estimated time of a step: {command_of(options, best.layout)}"
+    assert "--batch 8" in last and values["layouts"][0]["bound"] == best.bound
+    assert set(values["layouts"][0]["sent"]) == set(best.sent)
+
+
+def test_the_speeds_of_the_user_count(minigrad):
+    status, out, _ = minigrad(
+        "plan", *SMALL, "--flops", "2e9", "--latency", "3e-5", "--bandwidth", "1e9", "--ranks", "1"
+    )
+    assert status == 0 and "a rank computes 2 GFLOP/s, and a link takes 30 us, 1 GB/s" in out
+
+
+def test_layouts_over_memory_are_counted_and_left_out(minigrad):
+    options = PlanOptions(length=8, width=8, heads=2, blocks=2, ranks=4, batch=8)
+    net = options.settings().sized_net
+    plans = best_first(sizes_of(net), 4, options.hardware(), 8)
+    middle = sorted(e.memory.total for e in plans.fitting)[len(plans.fitting) // 2]
+    memory = f"{int(middle)}B"
+    status, out, _ = minigrad("plan", *SMALL, "--ranks", "4", "--batch", "8", "--memory", memory)
+    assert status == 0 and re.search(rf"left out: .*\d+ layouts over {memory}", out)
+    refusal = "none of .* layouts of 4 ranks fits into 1kB: the least is .* kB, with .*; pass more --memory"
+    one_line(minigrad("plan", *SMALL, "--ranks", "4", "--batch", "8", "--memory", "1kB"), refusal)
+
+
+def test_what_cannot_be_planned_is_refused_in_one_line(minigrad):
+    for words, message in {
+        "--memory 24": "--memory is the bytes of a rank, as 24GB or 512MiB, got '24'; the units are",
+        "--memory 0GB": "got '0GB'",
+        "--memory -1GB": "got '-1GB'",
+        "--memory 3EB": "got '3EB'",
+        "--net resnet": "net",
+        "--net lenet --width 8": "--width is for nets that learn from text",
+        "--ranks 7 --batch 1": "7 ranks cannot all work on 1 sample of transformer; take fewer --ranks",
+        "--flops 0": "--flops must be a positive number",
+        "--latency nan": "--latency must be a positive number",
+        "--width 6 --heads 4": "4 heads do not divide a width of 6",
+        "--width 8192 --blocks 100 --memory 100TB --measure": "--measure would take",
+    }.items():
+        one_line(minigrad("plan", *words.split()), re.escape(message))
+    for words in ("--ranks 0", "--ranks 100000", "--batch 0", "--blocks 0"):
+        one_line(minigrad("plan", *words.split()), "Invalid value for", status=2)
+
+
+def test_the_best_layouts_are_measured(minigrad, monkeypatch):
+    """The last line names the one that took least here, also where it is not the first."""
+    seconds = iter([3.0, 1.0, 2.0])
+    monkeypatch.setattr(PlanMeasurement, "seconds", lambda self, config: next(seconds))
+    status, out, err = minigrad("plan", *SMALL, "--ranks", "4", "--batch", "8", "--measure")
+    assert status == 0, err
+    assert "(measured here)" in out and "here: measured on 4 threads of" in out
+    assert re.search(r"│ +3 s │", out) and re.search(r"│ +1 s │", out)
+    command = out.splitlines()[-1]
+    second = [line for line in out.splitlines() if re.search(r"│ +1 s │", line)][0]
+    grid = re.findall(r"\d+x\d+x\d+x\d+", second)[0].split("x")
+    for axis, ranks in zip(("data", "pipe", "sequence", "model"), grid, strict=True):
+        assert (f"--{axis} {ranks}" in command) == (int(ranks) > 1), (second, command)
+    assert command.startswith("least measured time of a step: minigrad train")
+
+
+@pytest.mark.parametrize("net", ["transformer", "mlp", "sigmoid"])
+def test_steps_are_measured_on_threads(net):
+    options = PlanOptions(net=net, ranks=2, batch=4)
+    measurement = PlanMeasurement(options.settings().sized_net, 2, 4)
+    for layout in list(layouts(sizes_of(measurement.net), 2, 4, sequences=False))[:3]:
+        assert 0 < measurement.seconds(config_of(options, layout)) < 60
+    here = measurement.hardware(1e9)
+    assert here.flops > 0 and here.link.bandwidth > 0 and here.memory == 1e9
+
+
+@given(st.integers(1, 10**6), st.sampled_from([*UNITS]))
+def test_memory_is_read_in_its_unit(number, unit):
+    factor = {"": 1, "k": 1, "M": 2, "G": 3, "T": 4}[unit.rstrip("B").rstrip("i")]
+    base = 1024 if "i" in unit else 1000
+    expected = number * base**factor if unit != "B" else number
+    assert nbytes_of(f"{number}{unit}") == nbytes_of(f" {number} {unit} ") == expected
+
+
+def test_numbers_have_units():
+    assert [in_words(n) for n in (0, 999, 1234, 5.678e9, 3e15)] == [
+        "0 B",
+        "999 B",
+        "1.23 kB",
+        "5.68 GB",
+        "3e+03 TB",
+    ]
+    assert [time_in_words(n) for n in (2.5, 0.0123, 4.2e-5)] == ["2.5 s", "12.3 ms", "42 us"]
+    assert plan_command.DEFAULT.memory == nbytes_of(PlanOptions().memory)
