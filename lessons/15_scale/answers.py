@@ -115,7 +115,7 @@ def slow_link(student):
     hardware = Hardware(100e12, Link(10e-6, student.BANDWIDTH), 40e9)
     plans = best_first(net, 8, hardware, 32).fitting
     first, model = plans[0], next(e for e in plans if e.layout.model == 8)
-    words = f"with {student.BANDWIDTH / 1e9:g} GB/s the best is {first.layout.words()}, {first.seconds:.1f} s a step"
+    words = f"{student.BANDWIDTH / 1e9:g} GB/s: best is {first.layout.words()}, {first.seconds:.1f} s a step"
     assert student.BANDWIDTH == 1.25e9, f"{words}; take 1.25e9"
     batch = next(e for e in plans if e.layout.data == 8)
     assert first.layout.pipe == 8 and first.bubble > 0.5
