@@ -178,7 +178,8 @@ def test_the_picture_of_the_readme_is_that_of_the_command(tmp_path, monkeypatch)
 
 def commands(text):
     """The command lines of minigrad in a document: the command, and the options that follow it."""
-    for line in re.findall(r"minigrad ((?:train|prove|plan|trace|run|doctor|grade|lesson)\b[^`#&|;\n]*)", text):
+    names = "train|prove|plan|trace|run|doctor|grade|lesson"
+    for line in re.findall(rf"minigrad ((?:{names})\b[^`#&|;\n]*)", text):
         name, *words = line.split()
         yield name, [word.partition("=")[0] for word in words if word.startswith("--")]
 

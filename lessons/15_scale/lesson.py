@@ -673,7 +673,8 @@ assert furthest < 1e-12, f"the weights differ by {furthest:.1e}, allowed 1e-12"
 # with 64 rows of 2,048 symbols in a step, once with 4 rows of 32,768, each on a fast and a slow link.
 
 # %%
-print("\n10. Which grid? 16 ranks; a step, what it is bound by, GB that a rank sends, GB that it holds")
+print("\n10. Which grid? 16 ranks: data x pipe x sequence x model")
+print(f"   {'':37}step   bound by  sent GB  held GB")
 LINKS = {"50 GB/s": Link(5e-6, 50e9), "1.25 GB/s": Link(20e-6, 1.25e9)}
 best = {}
 for rows, length in ((64, 2048), (4, 32_768)):
@@ -681,9 +682,10 @@ for rows, length in ((64, 2048), (4, 32_768)):
     for name, link in LINKS.items():
         plans = best_first(net, 16, Hardware(flops=100e12, link=link, memory=24e9), rows)
         best[rows, name] = first = plans.fitting[0]
+        grid = " x ".join(map(str, first.layout.shape))
         print(
-            f"   {rows:2} rows, {name:>9}: {first.layout.words():53} {first.seconds:5.1f} s, {first.bound:8}"
-            f" {sum(first.sent.values()) / 1e9:5.1f} {first.memory.total / 1e9:5.1f}"
+            f"   {rows:2} rows, {name:>9}: {grid}{first.seconds:10.1f} s   {first.bound:9}"
+            f"{sum(first.sent.values()) / 1e9:7.1f}{first.memory.total / 1e9:9.1f}"
         )
         shared = min(e.layout.pipe * e.layout.model for e in plans.fitting)
         assert shared > 1, "a rank with the whole model fits into 24 GB; parameters and Adam take 21 GB"
@@ -700,8 +702,8 @@ assert slow.bubble > fast.bubble, f"idle: {slow.bubble:.0%} on slow links, {fast
 # No rank can hold the whole model and compute with it, so memory decides first: layers or neurons must be
 # shared. Where there are many rows, the rest goes to the batch. A pipeline sends least, so on a slow link it
 # is deeper, although its ranks are idle for longer. Four long rows leave most ranks without a sample, and
-# their tokens must be shared. Few grids fit then, and all of them send in every block: a slow link costs ten
-# times the step.
+# their tokens must be shared, here by an all-to-all over heads. Few grids fit then, and all of them send in
+# every block: on a slow link the step takes ten times as long.
 #
 # `minigrad plan --net transformer --ranks 8 --memory 24GB` (`backends/cli/plan_command.py`) prints such a
 # table, and the command that trains in the first grid; with `--measure` it runs the best three on threads.
