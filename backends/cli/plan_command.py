@@ -34,7 +34,6 @@ from .strategy_flags import WithOptions, fields_of, option
 
 DEFAULT = Hardware(10e12, Link(10e-6, 25e9), 24e9)
 MOST_RANKS = 4096
-SHOWN = 12  # rows of many
 MEASURED, MOST_SECONDS = 3, 10.0  # the layouts that are measured, and what they may take together
 UNITS = {f"{prefix}{ending}": base**power for ending, base in (("B", 1000), ("iB", 1024))
          for power, prefix in enumerate(("", "k", "M", "G", "T")) if prefix or ending == "B"}  # fmt: skip
@@ -165,7 +164,7 @@ def plan(options: PlanOptions, json: Json = None) -> None:
         write_json(json, {"hardware": hardware._asdict(), "layouts": [values_of(e) for e in plans.fitting]})
     console = new_console()
     console.print(table_of(options, batch, plans.fitting, measured))
-    print(*notes(options, hardware, len(plans.fitting), len(plans.over)), sep="\n")
+    print(*notes(options, hardware, plans.slower, len(plans.over)), sep="\n")
     first, sense = plans.fitting[0].layout, "estimated"
     if measured:
         print(meaning_of_threads(options.ranks))
@@ -222,10 +221,10 @@ def nothing_fits(options: PlanOptions, over: list[tuple[Layout, float]], batch: 
 def table_of(
     options: PlanOptions, batch: int, fitting: list[Estimate], measured: dict[Layout, float]
 ) -> Table:
-    """A row for each layout, the best ones of many."""
+    """A row for each layout."""
     about = f"{options.net}, {counted(options.ranks, 'rank')}, {counted(batch, 'sample')} a step"
     table, rows = Table(title=f"{about}: data x pipe x sequence x model"), []
-    for e in fitting[:SHOWN]:
+    for e in fitting:
         layout, seconds = e.layout, measured.get(e.layout)
         forms = [layout.form] * (layout.sequence > 1) + ["tokens"] * layout.split_tokens
         row = {"grid": "x".join(map(str, layout.shape)), "form": " ".join(forms), "micro": str(layout.micro)}
@@ -253,9 +252,9 @@ def time_in_words(seconds: float) -> str:
     return f"{seconds / (unit or 1e-6):.3g} {name}"
 
 
-def notes(options: PlanOptions, hardware: Hardware, fitting: int, over: int) -> list[str]:
+def notes(options: PlanOptions, hardware: Hardware, slower: int, over: int) -> list[str]:
     """What the table leaves out, and what it assumes."""
-    left_out = [f"{counted(fitting - SHOWN, 'slower layout')}"] if fitting > SHOWN else []
+    left_out = [counted(slower, "slower layout")] if slower else []
     left_out += [f"{counted(over, 'layout')} over {options.memory}"] if over else []
     speeds = f"a rank computes {hardware.flops / 1e9:,.0f} GFLOP/s, and a link takes {hardware.link.words()}"
     origin = "measured here" if options.measure else "set --flops, --latency, --bandwidth"

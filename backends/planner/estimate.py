@@ -199,40 +199,61 @@ def timetable(ranks: int, micros: int) -> Timetable:
     return SCHEDULES[SCHEDULE].of(ranks, micros)
 
 
-def ranks_of_stages(net: NetSizes, layout: Layout, batch: int) -> list[RankStep]:
-    """The rank with the last coordinates in each stage."""
-    places = (Place(layout.data - 1, s, layout.sequence - 1, layout.model - 1) for s in range(layout.pipe))
-    return [RankStep(net, layout, place, batch) for place in places]
+class Stages:
+    """The ranks with the last coordinates in each stage of a layout, of which ``estimate`` makes a step."""
 
+    def __init__(self, net: NetSizes, layout: Layout, batch: int):
+        self.net, self.layout = net, layout
+        last = Place(layout.data - 1, 0, layout.sequence - 1, layout.model - 1)
+        places = (last._replace(pipe=stage) for stage in range(layout.pipe))
+        self.ranks = [RankStep(net, layout, place, batch) for place in places]
 
-def memory_of(net: NetSizes, layout: Layout, batch: int) -> Memory:
-    """The memory of the stage that holds most."""
-    return max((rank.memory() for rank in ranks_of_stages(net, layout, batch)), key=lambda m: m.total)
+    @cached_property
+    def memory(self) -> Memory:
+        """The memory of the stage that holds most."""
+        return max((rank.memory() for rank in self.ranks), key=lambda memory: memory.total)
+
+    def passes(self, hardware: Hardware) -> list[tuple[StageSeconds, StageSeconds]]:
+        """Seconds of a micro-batch in each stage, forward and backward."""
+        return [rank.seconds(hardware) for rank in self.ranks]
+
+    def after(self, hardware: Hardware) -> list[dict[str, float]]:
+        """Seconds of the sums of gradients in each stage, by axis."""
+        link, itemsize = hardware.link, self.net.itemsize
+        return [{axis: t.seconds(link, itemsize) for axis, t, _ in rank.sums()} for rank in self.ranks]
+
+    def least_seconds(self, hardware: Hardware) -> float:
+        """What a step takes at least, if no stage ever waits for another."""
+        busy = (self.layout.micro * (f.total + b.total) for f, b in self.passes(hardware))
+        return max(busy) + max(sum(seconds.values()) for seconds in self.after(hardware))
+
+    def estimate(self, hardware: Hardware) -> Estimate:
+        """A step by 1F1B, whose stages are simulated; then gradients are summed.
+
+        Model ranks wait for every sum. A ring hides its messages beside the products of scores and values.
+        """
+        layout, itemsize, after = self.layout, self.net.itemsize, self.after(hardware)
+        forward, backward = zip(*self.passes(hardware), strict=True)
+        crossing = max((max(rank.rows) * rank.output * itemsize for rank in self.ranks[:-1]), default=0)
+        message = hardware.link.seconds(crossing)
+        costs = Costs([f.total for f in forward], [b.total for b in backward], message=message)
+        plan = simulate(timetable(layout.pipe, layout.micro), costs)
+        busiest = max(range(layout.pipe), key=lambda s: forward[s].total + backward[s].total)
+        links: defaultdict[str, float] = defaultdict(float, after[busiest])
+        for passed in (forward[busiest], backward[busiest]):
+            for axis, seconds in passed.links.items():
+                links[axis] += layout.micro * seconds
+        return Estimate(
+            layout,
+            float(plan.makespan) + max(sum(seconds.values()) for seconds in after),
+            layout.micro * (forward[busiest].compute + backward[busiest].compute),
+            float(plan.bubble),
+            {axis: seconds for axis, seconds in links.items() if seconds},
+            max((rank.sent() for rank in self.ranks), key=lambda nbytes: sum(nbytes.values())),
+            self.memory,
+        )
 
 
 def estimate(net: NetSizes, layout: Layout, hardware: Hardware, batch: int) -> Estimate:
-    """A step of ``batch`` samples, by 1F1B, whose stages are simulated; then gradients are summed.
-
-    Model ranks wait for every sum. A ring hides its messages beside the products of scores and values.
-    """
-    ranks, link = ranks_of_stages(net, layout, batch), hardware.link
-    forward, backward = zip(*(rank.seconds(hardware) for rank in ranks), strict=True)
-    crossing = max((max(rank.rows) * rank.output * net.itemsize for rank in ranks[:-1]), default=0)
-    costs = Costs([f.total for f in forward], [b.total for b in backward], message=link.seconds(crossing))
-    plan = simulate(timetable(layout.pipe, layout.micro), costs)
-    after = [{axis: t.seconds(link, net.itemsize) for axis, t, _ in rank.sums()} for rank in ranks]
-    busiest = max(range(layout.pipe), key=lambda s: forward[s].total + backward[s].total)
-    links: defaultdict[str, float] = defaultdict(float, after[busiest])
-    for passed in (forward[busiest], backward[busiest]):
-        for axis, seconds in passed.links.items():
-            links[axis] += layout.micro * seconds
-    sent = max((rank.sent() for rank in ranks), key=lambda nbytes: sum(nbytes.values()))
-    return Estimate(
-        layout,
-        float(plan.makespan) + max(sum(seconds.values()) for seconds in after),
-        layout.micro * (forward[busiest].compute + backward[busiest].compute),
-        float(plan.bubble),
-        {axis: seconds for axis, seconds in links.items() if seconds},
-        sent,
-        memory_of(net, layout, batch),
-    )
+    """A step of ``batch`` samples in a layout."""
+    return Stages(net, layout, batch).estimate(hardware)

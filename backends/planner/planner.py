@@ -6,22 +6,26 @@ fit into memory; of equal ones the one that holds least.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from minigrad.data import shares
+
 from ..partition import optimal
-from .estimate import Estimate, estimate, memory_of
+from .estimate import Estimate, Stages
 from .hardware import Hardware
 from .layout import FORMS, Layout
 from .net_sizes import NetSizes
 
 MICRO = (1, 2, 4, 8)  # micro-batches, in ranks of the pipeline
+MOST_STEPS = 2_000_000  # of the search for the bounds of stages
 
 
 class Plans(NamedTuple):
-    """The layouts that fit, best first, and those that are ``over`` memory, by what they need."""
+    """The best layouts that fit, best first; the number of others that fit; those over memory, by need."""
 
     fitting: list[Estimate]
+    slower: int
     over: list[tuple[Layout, float]]
 
 
@@ -38,7 +42,7 @@ def layouts(
         if pipe > len(work) or (sequence > 1 and not sequences):
             continue
         if pipe not in bounds:
-            bounds[pipe] = tuple(optimal(work, pipe)) if pipe > 1 else ()
+            bounds[pipe] = bounds_of(work, pipe)
         micros = {pipe * times for times in MICRO} | ({batch // data} if batch // data < pipe else set())
         for micro in sorted(micros):
             for form in FORMS if sequence > 1 else FORMS[:1]:
@@ -47,6 +51,15 @@ def layouts(
                         layout = Layout(*shape, micro, form, split_tokens, own, bounds[pipe])
                         if net.reason_against(layout, batch) is None:
                             yield layout
+
+
+def bounds_of(work: Sequence[float], pipe: int) -> tuple[int, ...]:
+    """The stages of which the largest has least work; of very many layers, stages of as many layers each."""
+    if pipe == 1:
+        return ()
+    if len(work) ** 2 * pipe > MOST_STEPS:
+        return (*(share.start for share in shares(len(work), pipe)), len(work))
+    return tuple(optimal(work, pipe))
 
 
 def shapes(ranks: int) -> Iterator[tuple[int, int, int, int]]:
@@ -64,27 +77,32 @@ def best_first(
     hardware: Hardware,
     batch: int,
     *,
+    most: int = 12,
     sequences: bool = True,
     experts: bool = False,
 ) -> Plans:
-    """The layouts of ``ranks``, with their estimates where they fit into the memory of ``hardware``.
+    """The ``most`` layouts of ``ranks`` that take least among those that fit into memory.
 
-    Ranks without a pipeline take as few micro-batches as fit, since more of them save memory alone.
+    Ranks without a pipeline take as few micro-batches as fit, since more of them save memory alone. Layouts
+    are simulated in the order of what they take at least, until no other one can be among the best.
     """
-    fitting: list[Estimate] = []
+    fitting: list[tuple[float, float, Stages]] = []
     over: list[tuple[Layout, float]] = []
     enough: set[Layout] = set()
     for layout in layouts(net, ranks, batch, sequences=sequences, experts=experts):
         whole = layout._replace(micro=1)
         if whole in enough:
             continue
-        needed = memory_of(net, layout, batch).total
-        if needed > hardware.memory:
-            over.append((layout, needed))
+        stages = Stages(net, layout, batch)
+        if stages.memory.total > hardware.memory:
+            over.append((layout, stages.memory.total))
             continue
-        fitting.append(estimate(net, layout, hardware, batch))
+        fitting.append((stages.least_seconds(hardware), stages.memory.total, stages))
         if layout.pipe == 1:
             enough.add(whole)
-    return Plans(
-        sorted(fitting, key=lambda e: (e.seconds, e.memory.total)), sorted(over, key=lambda pair: pair[1])
-    )
+    best: list[Estimate] = []
+    for least, _, stages in sorted(fitting, key=lambda one: one[:2]):
+        if len(best) == most and least > best[-1].seconds:
+            break
+        best = sorted([*best, stages.estimate(hardware)], key=lambda e: (e.seconds, e.memory.total))[:most]
+    return Plans(best, len(fitting) - len(best), sorted(over, key=lambda pair: pair[1]))

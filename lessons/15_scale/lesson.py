@@ -680,7 +680,8 @@ best = {}
 for rows, length in ((64, 2048), (4, 32_768)):
     net = TransformerSizes(symbols=51_200, length=length, width=2048, heads=16, blocks=24)
     for name, link in LINKS.items():
-        plans = best_first(net, 16, Hardware(flops=100e12, link=link, memory=24e9), rows)
+        hardware = Hardware(flops=100e12, link=link, memory=24e9)
+        plans = best_first(net, 16, hardware, rows, most=1000)
         best[rows, name] = first = plans.fitting[0]
         grid = " x ".join(map(str, first.layout.shape))
         print(

@@ -80,7 +80,7 @@ def the_best_stands_first() -> None:
 # Bugs
 
 BUGS = [
-    Bug("the bubble is forgotten", "planner.estimate.estimate", "float(plan.makespan)",
+    Bug("the bubble is forgotten", "Stages.estimate", "float(plan.makespan)",
         "layout.micro * (forward[busiest].total + backward[busiest].total)", equal_stages_wait, "Estimate"),
     Bug("every stage holds all micro-batches", "RankStep.memory",
         "min(layout.micro, layout.pipe - self.place.pipe)", "layout.micro", equal_stages_wait, "holds"),
@@ -124,8 +124,11 @@ BUGS = [
         "rows * self.length", "self.length", tables_are_split_as_by_the_default_plan, "the plan is"),
     Bug("the layout that computes least stands first", "best_first", "(e.seconds, e.memory.total)",
         "(e.compute, e.memory.total)", the_best_stands_first, "the order is"),
-    Bug("a layout over memory may be the best", "best_first", "needed > hardware.memory",
-        "needed > 2 * hardware.memory", the_best_stands_first, "over memory"),
+    Bug("the search ends before better layouts", "best_first",
+        "if len(best) == most and least > best[-1].seconds", "if len(best) == most", the_best_stands_first,
+        "others are the best"),
+    Bug("a layout over memory may be the best", "best_first", "> hardware.memory",
+        "> 2 * hardware.memory", the_best_stands_first, "over memory"),
     Bug("ranks on all four axes are not tried", "planner.planner.shapes",
         "n for n in divisors if ranks // data % n == 0",
         "n for n in divisors[:1] if ranks // data % n == 0", the_best_stands_first, "is missing"),

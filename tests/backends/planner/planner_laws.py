@@ -213,12 +213,15 @@ def splits_as_the_default_plan(sizes: TransformerSizes, ranks: int, rows: int) -
 
 def finds_the_best(net: NetSizes, ranks: int, hardware: Hardware, batch: int) -> None:
     """Assert that all layouts that give every rank work are there once, in order, and none is over memory."""
-    plans = best_first(net, ranks, hardware, batch)
+    plans = best_first(net, ranks, hardware, batch, most=10**6)
     seconds = [e.seconds for e in plans.fitting]
     assert seconds == sorted(seconds), f"the order is {seconds}"
     over = [e.layout.words() for e in plans.fitting if e.memory.total > hardware.memory]
     assert not over, f"over memory: {over}"
     assert all(needed > hardware.memory for _, needed in plans.over)
+    few = best_first(net, ranks, hardware, batch, most=3)
+    assert [e.layout for e in few.fitting] == [e.layout for e in plans.fitting[:3]], "others are the best"
+    assert len(few.fitting) + few.slower == len(plans.fitting) and few.over == plans.over
     listed = [e.layout for e in plans.fitting] + [layout for layout, _ in plans.over]
     assert len(set(listed)) == len(listed) and all(layout.ranks == ranks for layout in listed)
     shapes = {
