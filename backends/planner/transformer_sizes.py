@@ -288,22 +288,37 @@ class PartOfTransformer:
 
     def core(self) -> float:
         """Operations of scores and values: a ring's ranks have as many pairs each, by zig-zag."""
-        layout, all_pairs = self.layout, self.net.length * (self.net.length + 1) / 2
-        if layout.sequence > 1 and layout.form == "ulysses":
-            heads = part_sizes(self.heads, layout.sequence)[self.place.sequence]
-            return self.rows * self.net.core(all_pairs, heads)
-        return self.rows * self.net.core(all_pairs / layout.sequence, self.heads)
+        all_pairs = self.net.length * (self.net.length + 1) / 2
+        pairs = all_pairs if self.exchanges_heads else all_pairs / self.layout.sequence
+        return self.rows * self.net.core(pairs, self.core_heads)
 
     def activations(self) -> int:
-        """Bytes of a block, by ``activation_memory``; each expert's rows are those of its tokens."""
+        """Bytes of a block, by ``activation_memory``; each expert's rows are those of its tokens.
+
+        Behind an all-to-all over heads the output of the rank's heads, for all tokens, and that of all heads,
+        for its own, are two arrays.
+        """
         net, n = self.net, self.tokens
-        if not n:
-            return 0
         neurons = self.neurons * (net.choices if net.experts else 1)
-        block = Block(n, net.width, net.heads, net.neurons)
-        part = Part(self.heads, neurons, self.between[self.place.model])
-        numbers = activation_memory(block, part, statistics=STATISTICS)
-        return round(net.itemsize * self.rows * n * net.width * numbers)
+        block = Block(max(n, 1), net.width, net.heads, net.neurons)
+        part, more = Part(self.heads, neurons, self.between[self.place.model]), 0
+        if self.exchanges_heads:
+            joined = n * self.heads * net.head_size
+            more = net.length * self.core_heads * (4 * net.head_size + 1) + joined
+            part = part._replace(heads=0)
+        numbers = n * net.width * activation_memory(block, part, statistics=STATISTICS) + more
+        return round(net.itemsize * self.rows * numbers)
+
+    @property
+    def exchanges_heads(self) -> bool:
+        return self.layout.sequence > 1 and self.layout.form == "ulysses"
+
+    @property
+    def core_heads(self) -> int:
+        """The heads whose attention this rank computes."""
+        if self.exchanges_heads:
+            return part_sizes(self.heads, self.layout.sequence)[self.place.sequence]
+        return self.heads
 
     def own_experts(self) -> int:
         if self.layout.expert_parallel:

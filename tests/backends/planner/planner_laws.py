@@ -33,6 +33,7 @@ from minigrad.models import NETS, Net
 from minigrad.serial import Serial
 from minigrad.strategy import Strategy
 from minigrad.tape import Tape
+from minigrad.work import Work
 
 
 def net_of(sizes: TransformerSizes) -> Net:
@@ -123,10 +124,13 @@ def holds_what_tapes_hold(sizes: NetSizes, net: Net, layout: Layout, batch: int)
         backend = backend_in(layout, comm, net.sample, batch)
         model = backend.place(net.build(np.random.default_rng(0)))
         part = backend.shard(batch_of(net, batch))
-        mine = Batch(part.x.copy(), part.y.copy())  # of a view a tape holds the whole batch
+        own = (part.places, part.is_part, part.tokens)
+        mine = Batch(part.x.copy(), part.y.copy(), *own)  # of a view a tape holds the whole batch
         loss = backend.loss_for(model, net.loss)
         with Tape() as tape:
-            loss(model(mine.x), mine.y)
+            with Work(model, mine, loss, step=0).forward_pass():
+                out = model(mine.x)
+            loss(out, mine.y)
         more = 0.0
         if isinstance(sizes, TransformerSizes) and sizes.splits_table(layout, batch):
             own = shares(sizes.symbols, layout.model)[comm.rank % layout.model]
@@ -194,11 +198,16 @@ def waits_as_schedules_do(stages: int, micros: int, sizes: TransformerSizes) -> 
 
 
 def divides_activations(sizes: TransformerSizes, layout: Layout, batch: int) -> None:
-    """Assert that p ranks of an even sequence hold a p-th of the activations, and compute a p-th."""
+    """Assert that p ranks of an even sequence hold a p-th of the activations, and compute a p-th.
+
+    Those of an all-to-all hold a p-th of the heads' output once more.
+    """
     serial = RankStep(sizes, layout._replace(sequence=1), Place(), batch).largest
+    joined = 4 * batch * sizes.length * sizes.width * sizes.blocks
+    expected = serial.activations + joined * (layout.form == "ulysses" and layout.sequence > 1)
     for place in range(layout.sequence):
         rank = RankStep(sizes, layout, Place(sequence=place), batch).largest
-        assert np.isclose(rank.activations * layout.sequence, serial.activations), "bytes of activations"
+        assert np.isclose(rank.activations * layout.sequence, expected), "bytes of activations"
         assert np.isclose(rank.forward * layout.sequence, serial.forward)
         assert rank.parameters == serial.parameters
 
