@@ -674,7 +674,7 @@ assert furthest < 1e-12, f"the weights differ by {furthest:.1e}, allowed 1e-12"
 
 # %%
 print("\n10. Which grid? 16 ranks: data x pipe x sequence x model")
-print(f"   {'':42}step   bound by  sent GB  held GB")
+print(f"   {'':41}step  bound by sent GB  held GB")
 LINKS = {"50 GB/s": Link(5e-6, 50e9), "1.25 GB/s": Link(20e-6, 1.25e9)}
 best = {}
 for rows, length in ((64, 2048), (4, 32_768)):
@@ -686,8 +686,8 @@ for rows, length in ((64, 2048), (4, 32_768)):
         grid = " x ".join(map(str, first.layout.shape))
         form = first.layout.form if first.layout.sequence > 1 else ""
         print(
-            f"   {rows:2} rows, {name:>9}: {grid} {form:7}{first.seconds:7.1f} s   {first.bound:9}"
-            f"{sum(first.sent.values()) / 1e9:7.1f}{first.memory.total / 1e9:9.1f}"
+            f"   {rows:2} rows, {name:>9}: {grid} {form:7}{first.seconds:6.1f} s  {first.bound:9}"
+            f"{sum(first.sent.values()) / 1e9:6.1f}{first.memory.total / 1e9:9.1f}"
         )
         shared = min(e.layout.pipe * e.layout.model for e in plans.fitting)
         assert shared > 1, "a rank with the whole model fits into 24 GB; parameters and Adam take 21 GB"
