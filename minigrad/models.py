@@ -17,6 +17,7 @@ from .metric import ACCURACY, NATS, Metric
 from .mnist import load
 from .nn import (
     Conv2d,
+    Experts,
     Flatten,
     LayerNorm,
     Linear,
@@ -136,14 +137,32 @@ def vgg(rng: Rng) -> Module:
 
 
 def transformer(
-    rng: Rng, *, symbols: int = 92, length: int = 64, width: int = 128, heads: int = 4, blocks: int = 2
+    rng: Rng,
+    *,
+    symbols: int = 92,
+    length: int = 64,
+    width: int = 128,
+    heads: int = 4,
+    blocks: int = 2,
+    experts: int = 0,
+    **mixture: Any,
 ) -> Module:
     """The scores of the next symbol after each of a row of at most ``length`` (Radford et al. 2019).
 
-    A table of symbols and places, blocks, a norm, and the table again: 416,000 parameters.
+    A table of symbols and places, blocks, a norm, and the table again: 416,000 parameters. With ``experts``
+    each block has a mixture of so many instead of its feed-forward; the keywords in ``mixture`` are those of
+    ``nn.Experts``.
     """
     embedding = TokenEmbedding(symbols, width, length, rng=rng)
-    layers = (TransformerBlock(width, heads, rng=rng) for _ in range(blocks))
+    layers = [
+        TransformerBlock(
+            width,
+            heads,
+            feed_forward=Experts(width, experts, rng=rng, **mixture) if experts else None,
+            rng=rng,
+        )
+        for _ in range(blocks)
+    ]
     return Sequential(embedding, *layers, LayerNorm(width), Unembedding(embedding))
 
 

@@ -56,6 +56,14 @@ class Tokens:
         """The tokens of other rows, of which the columns here are the same."""
         return type(self)(position, document)
 
+    def all_gather(self, x: np.ndarray) -> np.ndarray:
+        """What x (B, n, ...) has for the n columns that are here, for all columns (B, S, ...) of the rows."""
+        return x
+
+    def local_part(self, x: np.ndarray) -> np.ndarray:
+        """What x (B, S, ...) has for the columns that are here."""
+        return x
+
     def places(self, shape: tuple[int, ...]) -> Array:
         """The places of the tokens of a layer, which broadcast to its ``shape`` (B, S); padding has 0."""
         if self.position is None:

@@ -14,6 +14,7 @@ from .activation import (
 from .attention import Attention, AttentionCore
 from .conv import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
 from .dropout import Dropout
+from .experts import Experts
 from .linear import Embedding, Linear
 from .norm import BatchNorm, GhostBatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
 from .pool import AdaptiveAvgPool2d, AdaptiveMaxPool2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d, Upsample
@@ -23,7 +24,7 @@ from .transformer_block import TransformerBlock
 __all__ = [
     "AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "Attention", "AttentionCore", "AvgPool1d", "AvgPool2d",
     "BatchNorm", "Conv1d", "Conv2d", "ConvTranspose1d", "ConvTranspose2d", "CrossEntropyLoss", "Dropout",
-    "ELU", "Embedding", "Flatten", "GELU", "GhostBatchNorm", "GroupNorm", "Hardswish", "Identity",
+    "ELU", "Embedding", "Experts", "Flatten", "GELU", "GhostBatchNorm", "GroupNorm", "Hardswish", "Identity",
     "InstanceNorm", "LayerNorm", "LeakyReLU", "Linear", "LogSigmoid", "MaxPool1d", "MaxPool2d", "Module",
     "ModuleList", "Parameter", "RMSNorm", "ReLU", "Sequential", "SiLU", "Sigmoid", "Softmax", "Softplus",
     "Tanh", "TokenEmbedding", "TransformerBlock", "Unembedding", "Upsample", "evaluation_mode",

@@ -23,8 +23,9 @@ class TransformerBlock(Module):
     """Tokens (B, S, width) look at one another, then each is transformed alone; both are added to them.
 
     The norms stand before the two, so that a sum of all blocks' results leads through the net (pre-norm, as
-    in GPT-2). ``feed_forward`` has ``hidden`` neurons with a GELU, by default 4 width. ``p`` is the
-    probability of dropout before each sum. Keywords are passed on to the attention.
+    in GPT-2). ``feed_forward`` has ``hidden`` neurons with a GELU, by default 4 width, or is the module that
+    is passed, such as ``Experts``. ``p`` is the probability of dropout before each sum. Keywords are passed
+    on to the attention.
     """
 
     token_wise = True
@@ -35,6 +36,7 @@ class TransformerBlock(Module):
         heads: int,
         *,
         hidden: int | None = None,
+        feed_forward: Module | None = None,
         p: float = 0.0,
         causal: bool = True,
         rng: Rng | int | None = None,
@@ -45,9 +47,12 @@ class TransformerBlock(Module):
         self.attention = Attention(width, heads, causal=causal, rng=rng, dtype=dtype)
         self.dropout1 = Dropout(p, rng=rng)
         self.norm2 = LayerNorm(width, dtype=dtype)
-        self.feed_forward = Sequential(
-            Linear(width, hidden, rng=rng, dtype=dtype), GELU(), Linear(hidden, width, rng=rng, dtype=dtype)
-        )
+        if feed_forward is None:
+            first, second = (
+                Linear(*sizes, rng=rng, dtype=dtype) for sizes in ((width, hidden), (hidden, width))
+            )
+            feed_forward = Sequential(first, GELU(), second)
+        self.feed_forward: Module = feed_forward
         self.dropout2 = Dropout(p, rng=rng)
 
     def forward(self, x: Any, **masks: Any) -> Tensor:

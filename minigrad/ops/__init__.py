@@ -16,7 +16,8 @@ from .elementwise import (
     abs, add, astype, clip, cos, divide, exp, leaky_relu, log, masked_fill, maximum, minimum, multiply,
     negative, power, relu, sigmoid, sin, sqrt, subtract, tanh, tril, triu, where,
 )  # fmt: skip
-from .gather import gather, scatter, scatter_add, scatter_reduce
+from .gather import gather, scatter, scatter_add, scatter_reduce, segment_sum
+from .grouped_linear import grouped_linear
 from .group_norm import group_norm, instance_norm
 from .layer_norm import layer_norm, rms_norm
 from .linear import embedding, linear, matmul
@@ -39,12 +40,12 @@ __all__ = [
     "avg_pool1d", "avg_pool2d", "batch_norm", "binary_cross_entropy_with_logits", "broadcast_to", "clip",
     "concatenate", "conv1d", "conv2d", "conv_pool2d", "conv_transpose1d", "conv_transpose2d", "cos",
     "cross_entropy", "cumprod", "cumsum", "diagonal", "divide", "dropout", "einsum", "elu", "embedding",
-    "exp", "expand_dims", "flatten", "flip", "gather", "gelu", "getitem", "group_norm", "hardswish",
-    "huber_loss", "instance_norm", "interpolate", "kl_div", "l1_loss", "layer_norm", "leaky_relu", "linear",
-    "log", "log_sigmoid", "log_softmax", "logsumexp", "masked_fill", "matmul", "max", "max_pool1d",
-    "max_pool2d", "maximum", "mean", "min", "minimum", "mse", "multiply", "negative", "nll_loss", "pad",
-    "power", "prod", "relu", "repeat", "reshape", "rms_norm", "roll", "scatter", "scatter_add",
-    "scatter_reduce", "self_attention", "sigmoid", "silu", "sin", "smooth_l1_loss", "softmax", "softplus",
-    "sort", "split", "sqrt", "squeeze", "stack", "std", "subtract", "sum", "tanh", "tile", "topk",
-    "transpose", "tril", "triu", "var", "where", "with_penalty",
+    "exp", "expand_dims", "flatten", "flip", "gather", "gelu", "getitem", "group_norm", "grouped_linear",
+    "hardswish", "huber_loss", "instance_norm", "interpolate", "kl_div", "l1_loss", "layer_norm",
+    "leaky_relu", "linear", "log", "log_sigmoid", "log_softmax", "logsumexp", "masked_fill", "matmul", "max",
+    "max_pool1d", "max_pool2d", "maximum", "mean", "min", "minimum", "mse", "multiply", "negative",
+    "nll_loss", "pad", "power", "prod", "relu", "repeat", "reshape", "rms_norm", "roll", "scatter",
+    "scatter_add", "scatter_reduce", "segment_sum", "self_attention", "sigmoid", "silu", "sin",
+    "smooth_l1_loss", "softmax", "softplus", "sort", "split", "sqrt", "squeeze", "stack", "std", "subtract",
+    "sum", "tanh", "tile", "topk", "transpose", "tril", "triu", "var", "where", "with_penalty",
 ]  # fmt: skip

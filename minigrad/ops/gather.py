@@ -77,6 +77,20 @@ def scatter_add(x: Array, indices: Array, values: Array, *, axis: int) -> OpResu
 
 
 @op
+def segment_sum(x: Array, segments: Array, *, count: int) -> OpResult:
+    """``count`` rows, of which row i is the sum of those x[n] for which ``segments[n]`` is i, as in JAX.
+
+    It is the adjoint of ``embedding``, which takes rows. Raises TypeError for segments that are not integers,
+    ValueError where there are not as many as rows of x.
+    """
+    if segments.dtype.kind not in "iu":
+        raise TypeError(f"segment_sum needs integer segments, got {segments.dtype}; convert them")
+    if x.shape[:1] != segments.shape:
+        raise ValueError(f"segment_sum of x {x.shape} needs a segment for each row, got {segments.shape}")
+    return sum_by_row(x, segments, count), (lambda g: array_module(g).take(g, segments, axis=0), None)
+
+
+@op
 def scatter_reduce(
     x: Array, indices: Array, values: Array, *, axis: int, reduce: str, include_self: bool = True
 ) -> OpResult:

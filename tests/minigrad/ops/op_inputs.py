@@ -146,6 +146,22 @@ def looked_up(drawn: Drawn) -> SearchStrategy[Drawn]:
     return indices.map(lambda i: ([table, on_device(i)], settings))
 
 
+def into_segments(drawn: Drawn) -> SearchStrategy[Drawn]:
+    """With the segment of each row, one of three; repeated ones are likely."""
+    (x,), _ = drawn
+    segments = hnp.arrays(np.int32, x.shape[0], elements=st.integers(0, 2))
+    return segments.map(lambda s: ([x, on_device(s)], {"count": 3}))
+
+
+@st.composite
+def in_groups(draw) -> Drawn:
+    """Rows of some groups, of which some are empty, with a matrix and a bias for each group."""
+    counts = draw(st.lists(st.integers(0, 3), min_size=1, max_size=3))
+    n_in, n_out = draw(st.tuples(st.integers(0, 3), st.integers(0, 3)))
+    sizes = [(sum(counts), n_in), (len(counts), n_out, n_in), (len(counts), n_out)]
+    return [draw(arrays(shape, normal)) for shape in sizes], {"counts": counts}
+
+
 @st.composite
 def attention_inputs(draw, packed: bool = False) -> Drawn:
     """Queries, keys and values, or one array of them, and settings that say who sees whom."""
