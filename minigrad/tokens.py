@@ -64,6 +64,15 @@ class Tokens:
         """What x (B, S, ...) has for the columns that are here."""
         return x
 
+    def in_one_row(self) -> Tokens:
+        """All tokens as one row; ValueError where other ranks have some of a row's."""
+        if type(self) is not Tokens:
+            raise ValueError(
+                "a rank with some tokens of each row cannot have places for all; give it capacity per sample"
+            )
+        rows = (None if array is None else array.reshape(1, -1) for array in self.arrays())
+        return Tokens(*rows)
+
     def places(self, shape: tuple[int, ...]) -> Array:
         """The places of the tokens of a layer, which broadcast to its ``shape`` (B, S); padding has 0."""
         if self.position is None:

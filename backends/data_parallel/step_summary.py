@@ -21,12 +21,20 @@ class StepSummary:
 
     A parameter that no rank's loss reached keeps the gradient None, as it would serially, so each rank says
     which parameters its loss reached. Running statistics become the mean over the ranks, weighted by their
-    shares of the samples: those of a serial batch-norm over groups.
+    shares of the samples: those of a serial batch-norm over groups. Parameters in ``complete`` are left out.
     """
 
-    def __init__(self, model: Module, rank: int, size: int, *, statistics: bool = True):
+    def __init__(
+        self,
+        model: Module,
+        rank: int,
+        size: int,
+        complete: Collection[Tensor] = (),
+        *,
+        statistics: bool = True,
+    ):
         self.rank, self.size = rank, size
-        self.parameters = trained_parameters(model)
+        self.parameters = [p for p in trained_parameters(model) if p not in complete]
         if not self.parameters:
             raise ValueError(
                 "the model, or this rank's layers of it, has no parameter to train; set requires_grad of "

@@ -6,6 +6,7 @@ Lecture section: data and model parallelism together.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,20 @@ from .. import ops
 from ..device import array_module
 from ..forward_pass import current_pass
 from ..integer_settings import integer
+from ..lookup import check_choice
 from ..module import Module
 from ..own_state import OwnState
 from ..routing import Routes, route
 from ..tensor import Parameter, Tensor
 from ..tensor_base import as_tensor
-from ..tokens import current_tokens
+from ..tokens import Tokens, current_tokens
 from .attention import check_tokens
 from .initial_weights import Rng, generator, uniform
+
+Transform = Callable[[Tensor, list[int]], Tensor]
+"""What experts make of rows (n, width), of which expert e has the next ``counts[e]``."""
+Exchange = Callable[[Tensor, list[int], Transform], Tensor]
+"""What the experts of all ranks make of rows; the ``Transform`` is what those of this rank make of some."""
 
 
 class Experts(Module, OwnState):
@@ -31,16 +38,18 @@ class Experts(Module, OwnState):
     are its experts. Its result is the sum of what they make of it, weighted by their gates (Fedus et al.
     2021, Switch, with one choice), which with several choices are divided by their sum (Lepikhin et al. 2020,
     GShard). Each row gives an expert ``capacity`` times the places of an even share (see ``route``); a choice
-    without a place, and padding, gives 0. Inside a forward pass the loss has ``penalty`` * E sum_e f_e P_e as
-    a further term, the mean over rows (Fedus et al. 2021): f_e is the share of the tokens whose first choice
-    is e, before any is dropped and without a gradient, and P_e the mean gate. It is ``penalty`` where tokens
-    are even, and ``penalty`` * E where all have chosen one expert.
+    without a place, and padding, gives 0. With ``capacity_per`` "batch" instead of "sample" all tokens of a
+    call are one row, so that what becomes of a token depends on who else is there. Inside a forward pass the
+    loss has ``penalty`` * E sum_e f_e P_e as a further term, the mean over rows (Fedus et al. 2021): f_e is
+    the share of the tokens whose first choice is e, before any is dropped and without a gradient, and P_e the
+    mean gate. It is ``penalty`` where tokens are even, and ``penalty`` * E where all have chosen one expert.
 
     ``routed`` and ``dropped`` count choices, and those without a place. ``hidden`` is by default 4 width.
     Raises ValueError for settings out of range, and for x without these axes.
     """
 
     own_state = ("routed", "dropped")
+    exchange: Exchange | None = None  # where other ranks hold the other experts
 
     def __init__(
         self,
@@ -51,12 +60,15 @@ class Experts(Module, OwnState):
         choices: int = 1,
         capacity: float = 1.25,
         penalty: float = 0.01,
+        capacity_per: str = "sample",
         rng: Rng | int | None = None,
         dtype: Any = np.float32,
     ):
         width, experts = integer(width, "width", 1), integer(experts, "experts", 1)
         hidden = 4 * width if hidden is None else integer(hidden, "hidden", 1)
         check_mixture(experts, integer(choices, "choices", 1), capacity, penalty)
+        check_choice("capacity_per", capacity_per, ("sample", "batch"))
+        self.capacity_per = capacity_per
         rng = generator(self, rng)
         self.choices, self.capacity, self.penalty = choices, capacity, penalty
         self.routed = self.dropped = 0
@@ -66,11 +78,35 @@ class Experts(Module, OwnState):
         self.weight2 = Parameter(uniform(rng, (experts, width, hidden), hidden, dtype))
         self.bias2 = Parameter(uniform(rng, (experts, width), hidden, dtype))
 
+    @property
+    def stacks(self) -> list[Parameter]:
+        """The parameters of the experts that are here, each with an expert on axis 0."""
+        return [self.weight1, self.bias1, self.weight2, self.bias2]
+
+    @property
+    def is_whole(self) -> bool:
+        return self.exchange is None
+
+    def share(self, own: slice, exchange: Exchange, capacity_per: str) -> None:
+        """Keep only the experts ``own``; ``exchange`` leads the rows of tokens to all experts, and back."""
+        for parameter in self.stacks:
+            parameter.data, parameter.grad = parameter.data[own].copy(), None
+        self.exchange, self.capacity_per = exchange, capacity_per
+
     def forward(self, x: Any) -> Tensor:
         x = as_tensor(x)
         check_tokens(x.shape)
+        tokens = current_tokens() or Tokens()
+        if self.capacity_per == "batch":
+            rows, length, width = x.shape
+            one_row = ops.reshape(x, shape=(1, rows * length, width))
+            return ops.reshape(self.of_rows(one_row, tokens.in_one_row()), shape=x.shape)
+        return self.of_rows(x, tokens)
+
+    def of_rows(self, x: Tensor, tokens: Tokens) -> Tensor:
+        """What becomes of tokens x, of which each row brings its own places."""
         gates = self.gates(x)
-        routes = self.route(gates)
+        routes = route(gates.data, choices=self.choices, capacity=self.capacity, tokens=tokens)
         self.routed += routes.choices
         self.dropped += routes.dropped
         return self.carrying_penalty(self.mixture(x, gates, routes), gates, routes)
@@ -78,10 +114,6 @@ class Experts(Module, OwnState):
     def gates(self, x: Tensor) -> Tensor:
         """The gates (B, S, E), from a product for each row, so that they are equal wherever the row is."""
         return ops.softmax(ops.matmul(x, ops.transpose(self.gate)), axis=2)
-
-    def route(self, gates: Tensor) -> Routes:
-        """Who goes where."""
-        return route(gates.data, choices=self.choices, capacity=self.capacity, tokens=current_tokens())
 
     def mixture(self, x: Tensor, gates: Tensor, routes: Routes) -> Tensor:
         """The weighted sum of what the experts make of tokens."""
@@ -97,6 +129,10 @@ class Experts(Module, OwnState):
 
     def transform(self, x: Tensor, counts: list[int]) -> Tensor:
         """What the experts make of rows x (n, width), of which expert e has the next ``counts[e]``."""
+        return self.own(x, counts) if self.exchange is None else self.exchange(x, counts, self.own)
+
+    def own(self, x: Tensor, counts: list[int]) -> Tensor:
+        """What the experts that are here make of rows, as ``transform``."""
         h = ops.gelu(ops.grouped_linear(x, self.weight1, self.bias1, counts=counts))
         return ops.grouped_linear(h, self.weight2, self.bias2, counts=counts)
 
@@ -113,8 +149,12 @@ class Experts(Module, OwnState):
         return ops.with_penalty(y, penalty, weight=current.weight)
 
     def describe(self) -> str:
-        experts, hidden, width = self.weight1.shape
-        return f"{width}, {experts} of {hidden}, choices={self.choices}, capacity={self.capacity}"
+        hidden, here, there = self.weight1.shape[1], len(self.weight1.data), len(self.gate.data)
+        experts = there if self.is_whole else f"{here} of {there}"
+        return (
+            f"{self.gate.shape[1]}, {experts}, hidden={hidden}, choices={self.choices}, "
+            f"capacity={self.capacity}"
+        )
 
 
 def check_mixture(experts: int, choices: int, capacity: float, penalty: float) -> None:

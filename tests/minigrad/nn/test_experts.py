@@ -158,7 +158,8 @@ def test_columns_of_rows_are_routed_as_whole_rows(mixture, ranks, seed):
     layer, x, tokens = mixture.layer(), mixture.x(), mixture.tokens()
     with ForwardPass(0, range(mixture.rows), tokens=tokens) as forward_pass:
         whole = layer(on_device(x)).numpy()
-        experts = layer.route(layer.gates(Tensor(on_device(x)))).experts
+        gates = layer.gates(Tensor(on_device(x))).data
+    experts = route(gates, choices=mixture.choices, capacity=mixture.capacity).experts
     penalty = 0.0
     rank_of = np.random.default_rng(seed).integers(0, ranks, mixture.length)
     for rank in range(ranks):
@@ -213,7 +214,7 @@ def test_a_transformer_with_experts_is_used_as_any_other():
     assert len(list(symbols)) == 4
     names = [name for name in model.state_dict() if "feed_forward" in name and name.startswith("1.")]
     assert [name.rpartition(".")[2] for name in names] == ["gate", "weight1", "bias1", "weight2", "bias2"]
-    assert "Experts(4, 3 of 16, choices=1" in repr(model)
+    assert "Experts(4, 3, hidden=16, choices=1, capacity=1.25)" in repr(model)
 
 
 def test_a_block_takes_any_module_of_tokens_as_its_feed_forward():

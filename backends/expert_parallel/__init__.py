@@ -1,0 +1,5 @@
+"""Ranks that share a batch and the experts of its tokens."""
+
+from .expert_parallel import ExpertParallel
+
+__all__ = ["ExpertParallel"]
