@@ -20,6 +20,7 @@ from .data import Batch
 from .device import Array, array_module, first_line, on_gpu, to_floats
 from .forward_pass import ForwardPass
 from .module import Module, evaluation_mode
+from .nn import Experts
 from .optim import Optimizer, Update
 from .own_state import generators_of
 from .random_mask import Mask, RandomMask
@@ -48,9 +49,14 @@ class Captured(Serial):
         self.latest: CapturedStep | None = None
 
     def place(self, model: Module) -> Module:
-        """``model``; raises ValueError where it computes again in backward, or draws from generators."""
+        """``model``; raises ValueError where it recomputes, has experts, or draws from generators."""
         if any(isinstance(module, Recomputed) for module in model.modules()):
             raise ValueError("a captured step cannot recompute activations; train without capture")
+        if any(isinstance(module, Experts) for module in model.modules()):
+            raise ValueError(
+                "a mixture of experts has as many rows for each as chose it, which the host counts, and a "
+                "captured step has fixed shapes; train without capture, or without experts"
+            )
         if generators_of(model):
             raise ValueError(
                 "a layer has a generator of random numbers, whose numbers a captured step would repeat; draw "

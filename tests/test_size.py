@@ -80,6 +80,7 @@ def test_every_family_begins_with_a_naive_form():
         "checkpoint",
     )
     families += ("data_parallel/compression", "model_parallel", "model_parallel/spatial", "sequence_parallel")
+    families += ("expert_parallel",)
     for family in families:
         file = Path("backends", family, "naive.py")
         assert (ROOT / file).exists(), file

@@ -15,7 +15,7 @@ from ..comm.collectives import Allreduce, allreduce
 from ..comm.communicator import Communicator
 from ..data_parallel.data_parallel import DataParallel
 from .exchange import exchange
-from .experts_of_ranks import ExpertsOfRanks, OwnExperts
+from .experts_of_ranks import ExpertsOfRanks, OwnExperts, refuse_shared
 
 CAPACITIES = {"sample": "sample", "rank": "batch"}
 """What ``capacity_per`` makes of that of the mixtures."""
@@ -50,6 +50,11 @@ class ExpertParallel(DataParallel):
         self.capacity_per = capacity_per
         equal = capacity_per == "sample" or comm.size == 1
         self.traits = replace(self.traits, communicates_in_forward=True, equals_serial=equal)
+
+    def place(self, model: Module) -> Module:
+        """The model with this rank's experts; raises ValueError for one that was placed before."""
+        refuse_shared(model)
+        return super().place(model)
 
     def use_ranks(self, model: Module) -> None:
         inner = tuple(strategy.state for strategy in self.inner)

@@ -43,14 +43,27 @@ class ExpertsOfRanks(PlacedState):
         return allreduce(self.backend.comm, squares * once)
 
 
+def mixtures_of(model: Module) -> list[Experts]:
+    """The mixtures inside a model, each once."""
+    return list(dict.fromkeys(module for module in model.modules() if isinstance(module, Experts)))
+
+
+def refuse_shared(model: Module) -> None:
+    """Raise ValueError for a model of whose experts other ranks hold some, as one that was placed before."""
+    if not all(mixture.is_whole for mixture in mixtures_of(model)):
+        raise ValueError(
+            "the model's experts are shared among ranks already, and this rank holds only its own; build the "
+            "model anew, and load backend.state.full_parameters(model) to go on"
+        )
+
+
 class OwnExperts:
     """This rank's experts of a ``model``, which from now on are the only ones that it holds.
 
     Rank r of ``comm`` keeps the r-th share of each mixture's experts, perhaps none, and ``exchange`` leads
     tokens to all of them. ``parameters`` are this rank's parts of the stacks. ``inner`` are the states of
     strategies that have placed the model before: ``names`` are the serial names of the stacks of all their
-    ranks, and ``is_stack`` says of the rows of their square norms which are of stacks. Raises ValueError for
-    a model whose experts are shared already.
+    ranks, and ``is_stack`` says of the rows of their square norms which are of stacks.
     """
 
     def __init__(
@@ -62,13 +75,7 @@ class OwnExperts:
         inner: tuple[PlacedState, ...] = (),
         capacity_per: str = "sample",
     ):
-        mixtures = list(dict.fromkeys(m for m in model.modules() if isinstance(m, Experts)))
-        for mixture in mixtures:
-            if not mixture.is_whole:
-                raise ValueError(
-                    "the model's experts are shared among ranks already, and this rank holds only its own; "
-                    "build the model anew, and load backend.state.full_parameters(model) to go on"
-                )
+        mixtures = mixtures_of(model)
         lead: Exchange = partial(exchange, comm=comm)
         for mixture in mixtures:
             own = shares(mixture.gate.shape[0], comm.size)[comm.rank]

@@ -18,7 +18,7 @@ from ..comm import differentiable
 from ..comm.collectives import allgather
 from ..comm.communicator import Communicator
 from ..data_parallel.naive import NaiveDataParallel
-from .experts_of_ranks import ExpertsOfRanks, OwnExperts
+from .experts_of_ranks import ExpertsOfRanks, OwnExperts, refuse_shared
 
 
 def exchange_all(x: Tensor, counts: list[int], experts: Transform, *, comm: Communicator) -> Tensor:
@@ -45,6 +45,7 @@ class NaiveExpertParallel(NaiveDataParallel):
 
     def place(self, model: Module) -> Module:
         """The model with this rank's share of each mixture's experts."""
+        refuse_shared(model)
         model = super().place(model)
         self.experts = OwnExperts(model, self.comm, exchange_all)
         self.complete = self.experts.parameters  # as all ranks' tokens came to them
