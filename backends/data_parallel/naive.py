@@ -6,15 +6,12 @@ with one message for all gradients.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import numpy as np
 
 from minigrad.data import Batch, shares
 from minigrad.device import array_module
 from minigrad.module import Module
 from minigrad.strategy import Strategy
-from minigrad.tensor import Tensor
 
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
@@ -28,8 +25,6 @@ class NaiveDataParallel(Strategy):
     like ``Serial`` for any shares, even empty ones. A trained parameter that no rank's loss reaches gets the
     gradient zero instead of None; a batch-norm's running statistics stay those of each rank's own share.
     """
-
-    complete: Collection[Tensor] = ()  # parameters whose gradients are of all ranks' samples already
 
     def __init__(self, comm: Communicator):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
@@ -49,7 +44,7 @@ class NaiveDataParallel(Strategy):
     def finish(self, model: Module, loss: float) -> float:
         """Sum each gradient, and the loss, over the ranks: one all-reduce for each."""
         for parameter in model.parameters():
-            if parameter.requires_grad and parameter not in self.complete:
+            if parameter.requires_grad:
                 if parameter.grad is None:
                     parameter.grad = array_module(parameter.data).zeros_like(parameter.data)
                 parameter.grad = allreduce(self.comm, parameter.grad)

@@ -21,20 +21,12 @@ class StepSummary:
 
     A parameter that no rank's loss reached keeps the gradient None, as it would serially, so each rank says
     which parameters its loss reached. Running statistics become the mean over the ranks, weighted by their
-    shares of the samples: those of a serial batch-norm over groups. Parameters in ``complete`` are left out.
+    shares of the samples: those of a serial batch-norm over groups.
     """
 
-    def __init__(
-        self,
-        model: Module,
-        rank: int,
-        size: int,
-        complete: Collection[Tensor] = (),
-        *,
-        statistics: bool = True,
-    ):
+    def __init__(self, model: Module, rank: int, size: int, *, statistics: bool = True):
         self.rank, self.size = rank, size
-        self.parameters = [p for p in trained_parameters(model) if p not in complete]
+        self.parameters = trained_parameters(model)
         if not self.parameters:
             raise ValueError(
                 "the model, or this rank's layers of it, has no parameter to train; set requires_grad of "
@@ -43,6 +35,10 @@ class StepSummary:
         self.frozen = {name: p for name, p in model.named_parameters().items() if not p.requires_grad}
         self.attributes = statistic_attributes(model) if statistics else []
         self.start_again()
+
+    def leave_out(self, parameters: Collection[Tensor]) -> None:
+        """Note parameters whose gradients ranks need not sum."""
+        self.parameters = [p for p in self.parameters if p not in parameters]
 
     def __len__(self) -> int:
         return 2 + self.size + len(self.parameters) + sum(s.size for s in self.statistics())

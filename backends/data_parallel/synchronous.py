@@ -5,7 +5,6 @@ Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``da
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 
 from minigrad.data import Batch, shares
@@ -32,8 +31,6 @@ class SynchronousDataParallel(Strategy):
     those of the whole batch.
     """
 
-    complete: Collection[Tensor] = ()  # parameters whose gradients are of all ranks' samples after backward
-
     def __init__(self, comm: Communicator, *, micro_batches: int = 1, batch_norm: str = "ranks"):
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.micro_batches = at_least_one("micro_batches", micro_batches)
@@ -57,8 +54,7 @@ class SynchronousDataParallel(Strategy):
         """Prepare the exchange of gradients and statistics among the ranks of ``comm``."""
         if self.batch_norm == "synchronized":
             synchronize_batch_norms(model, self.comm)
-        of_ranks = self.batch_norm == "ranks"
-        self.step_summary = StepSummary(model, self.rank, self.size, self.complete, statistics=of_ranks)
+        self.step_summary = StepSummary(model, self.rank, self.size, statistics=self.batch_norm == "ranks")
 
     @property
     def summary(self) -> StepSummary:

@@ -60,8 +60,8 @@ class ExpertParallel(DataParallel):
         inner = tuple(strategy.state for strategy in self.inner)
         per = CAPACITIES[self.capacity_per]
         self.experts = OwnExperts(model, self.comm, exchange, inner=inner, capacity_per=per)
-        self.complete = self.experts.parameters
         super().use_ranks(model)
+        self.summary.leave_out(self.experts.parameters)
 
     def on_grad(self, parameter: Tensor) -> bool:
-        return parameter in self.complete
+        return parameter in self.experts.parameters

@@ -15,7 +15,7 @@ from minigrad.tensor import Tensor
 from minigrad.traits import Traits
 
 from ..comm import differentiable
-from ..comm.collectives import allgather
+from ..comm.collectives import allgather, allreduce
 from ..comm.communicator import Communicator
 from ..data_parallel.naive import NaiveDataParallel
 from .experts_of_ranks import ExpertsOfRanks, OwnExperts, refuse_shared
@@ -48,5 +48,12 @@ class NaiveExpertParallel(NaiveDataParallel):
         refuse_shared(model)
         model = super().place(model)
         self.experts = OwnExperts(model, self.comm, exchange_all)
-        self.complete = self.experts.parameters  # as all ranks' tokens came to them
         return model
+
+    def finish(self, model: Module, loss: float) -> float:
+        """Sum the gradients and the loss, but not those of experts, to which all ranks' tokens came."""
+        for parameter in model.parameters():
+            if parameter.requires_grad and parameter not in self.experts.parameters:
+                gradient = np.zeros(parameter.shape) if parameter.grad is None else parameter.grad
+                parameter.grad = allreduce(self.comm, gradient)
+        return float(allreduce(self.comm, np.array(loss)))

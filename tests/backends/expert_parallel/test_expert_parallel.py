@@ -208,8 +208,8 @@ def captured(comm):
 
 def without_a_flush(comm):
     backend = AsynchronousPipeline(comm)
-    model = backend.place(Net().build(np.random.default_rng(0)))
-    return backend.step(model, batches_of([4])[0], LOSS)
+    model = backend.place(nn.Sequential(nn.Experts(4, 2, rng=0), nn.Linear(4, 3, rng=0)))
+    return backend.step(model, Batch(np.ones((2, 3, 4)), np.zeros((2, 3), int)), LOSS)
 
 
 @pytest.mark.parametrize(
