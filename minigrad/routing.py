@@ -56,7 +56,7 @@ def route(gates: Array, *, choices: int, capacity: float, tokens: Tokens | None 
     ones (Lepikhin et al. 2020, GShard, algorithm 1). ``tokens`` say what is padding, which counts nowhere,
     and what other ranks have of the rows; documents in a row share its places.
     """
-    tokens, gates = tokens or Tokens(), to_host(gates)
+    tokens, gates = Tokens() if tokens is None else tokens, to_host(gates)
     n_experts = gates.shape[2]
     experts = np.argsort(-gates, axis=2, kind="stable")[:, :, :choices]
     of_rows = tokens.all_gather(experts)

@@ -36,10 +36,6 @@ class StepSummary:
         self.attributes = statistic_attributes(model) if statistics else []
         self.start_again()
 
-    def leave_out(self, parameters: Collection[Tensor]) -> None:
-        """Note parameters whose gradients ranks need not sum."""
-        self.parameters = [p for p in self.parameters if p not in parameters]
-
     def __len__(self) -> int:
         return 2 + self.size + len(self.parameters) + sum(s.size for s in self.statistics())
 

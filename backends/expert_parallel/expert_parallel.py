@@ -9,11 +9,12 @@ from dataclasses import replace
 
 from minigrad.lookup import check_choice
 from minigrad.module import Module
-from minigrad.tensor import Tensor
+from minigrad.tensor import Parameter, Tensor
 
 from ..comm.collectives import Allreduce, allreduce
 from ..comm.communicator import Communicator
 from ..data_parallel.data_parallel import DataParallel
+from ..data_parallel.step_summary import StepSummary
 from .exchange import exchange
 from .experts_of_ranks import ExpertsOfRanks, OwnExperts, refuse_shared
 
@@ -61,7 +62,24 @@ class ExpertParallel(DataParallel):
         per = CAPACITIES[self.capacity_per]
         self.experts = OwnExperts(model, self.comm, exchange, inner=inner, capacity_per=per)
         super().use_ranks(model)
-        self.summary.leave_out(self.experts.parameters)
+        of_ranks = self.batch_norm == "ranks"
+        others = SummaryOfOthers(model, self.rank, self.size, self.experts.parameters, statistics=of_ranks)
+        self.step_summary = others
 
     def on_grad(self, parameter: Tensor) -> bool:
         return parameter in self.experts.parameters
+
+
+class SummaryOfOthers(StepSummary):
+    """What ranks exchange with the gradients of all parameters but ``experts``, which they do not share."""
+
+    def __init__(
+        self, model: Module, rank: int, size: int, experts: set[Parameter], *, statistics: bool = True
+    ):
+        super().__init__(model, rank, size, statistics=statistics)
+        self.parameters = [parameter for parameter in self.parameters if parameter not in experts]
+        if not self.parameters:
+            raise ValueError(
+                "this rank's layers have nothing to train but experts, and ranks sum their losses with other "
+                "gradients; train a gate, too"
+            )

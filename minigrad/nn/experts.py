@@ -49,6 +49,7 @@ class Experts(Module, OwnState):
     """
 
     own_state = ("routed", "dropped")
+    token_wise = True
     exchange: Exchange | None = None  # where other ranks hold the other experts
 
     def __init__(
@@ -96,7 +97,8 @@ class Experts(Module, OwnState):
     def forward(self, x: Any) -> Tensor:
         x = as_tensor(x)
         check_tokens(x.shape)
-        tokens = current_tokens() or Tokens()
+        tokens = current_tokens()
+        tokens = Tokens() if tokens is None else tokens
         if self.capacity_per == "batch":
             rows, length, width = x.shape
             one_row = ops.reshape(x, shape=(1, rows * length, width))

@@ -17,6 +17,7 @@ from backends.data_parallel.compression import Compressed
 from backends.data_parallel.parameter_server import ParameterServer
 from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.data_parallel.zero.sharded import Sharded
+from backends.expert_parallel import ExpertParallel
 from backends.grid import Grid
 from backends.laws import trains_like_serial
 from backends.model_parallel.model_parallel import ModelParallel
@@ -58,6 +59,7 @@ DATA = {
     "local-sgd": LocalSGD,
     "diloco": DiLoCo,
     "elastic-averaging": ElasticAveraging,
+    "expert-parallel": ExpertParallel,
 }
 ALONE = ("serial", "parallel-sgd", "local-sgd", "diloco", "elastic-averaging")  # on one rank they are serial
 

@@ -202,6 +202,12 @@ def placed_twice(comm):
     return ExpertParallel(comm).place(placed(comm))
 
 
+def without_a_gate(comm):
+    mixture = nn.Experts(4, 2, rng=0)
+    mixture.gate.requires_grad = False
+    return ExpertParallel(comm).place(nn.Sequential(mixture))
+
+
 def captured(comm):
     return Captured().place(Net().build(np.random.default_rng(0)))
 
@@ -216,6 +222,7 @@ def without_a_flush(comm):
     ("call", "says"),
     [
         (placed_twice, "experts are shared among ranks already, .*; build the model anew"),
+        (without_a_gate, "nothing to train but experts, .*; train a gate, too"),
         (captured, "a mixture of experts .* a captured step has fixed shapes; train without capture"),
         (without_a_flush, "have a penalty; choose a timetable such as 1f1b, or a penalty of 0"),
         (lambda comm: ExpertParallel(comm, capacity_per="token"), "capacity_per 'token'.* sample, rank"),
