@@ -14,6 +14,7 @@ from minigrad.models import NETS, Net, find_net
 from minigrad.text import Text, text
 
 SIZES = ("length", "width", "heads", "blocks")  # of a net for text
+MIXTURE = ("experts", "choices", "capacity", "penalty")  # of its mixtures of experts, where it has them
 DATASETS = tuple(dict.fromkeys(name for net in NETS.values() for name in net.datasets))
 
 
@@ -21,7 +22,8 @@ DATASETS = tuple(dict.fromkeys(name for net in NETS.values() for name in net.dat
 class NetSettings:
     """A net by its name, and for one that learns from text its sizes and the file of the text.
 
-    A size of None is the net's own. A ``text`` of None is the course's prose.
+    A size of None is the net's own. A ``text`` of None is the course's prose. Without ``experts`` there are
+    none; other settings of theirs that are None are those of ``nn.Experts``.
     """
 
     net: str = "lenet"
@@ -30,15 +32,22 @@ class NetSettings:
     width: int | None = None
     heads: int | None = None
     blocks: int | None = None
+    experts: int | None = None
+    choices: int | None = None
+    capacity: float | None = None
+    penalty: float | None = None
 
     def with_sizes(self) -> dict[str, Any]:
         """The fields by name, with the net's own sizes; ValueError for those that the net does not have."""
         net = find_net(self.net)
-        for name in ("text", *SIZES):
+        mixture = {name: getattr(self, name) for name in MIXTURE}
+        for name in ("text", *SIZES, *MIXTURE):
             if getattr(self, name) is not None:
                 self.check_text(name)
+                if name in MIXTURE and self.experts is None:
+                    raise ValueError(f"--{name} is for experts; pass --experts 4 too, or leave it out")
         sizes = {name: getattr(self, name) or net.sizes.get(name) for name in SIZES}
-        return {"net": self.net, "text": self.text, **sizes}
+        return {"net": self.net, "text": self.text, **sizes, **mixture}
 
     def check_text(self, flag: str) -> None:
         """Raise ValueError where the net learns from images, for which ``flag`` means nothing."""
@@ -80,7 +89,7 @@ class NetSettings:
 
 def net_of_sizes(net: Net, sizes: Mapping[str, Any], symbols: bytes) -> Net:
     """The net with those sizes that are known, for this many symbols."""
-    known = {name: sizes[name] for name in SIZES if sizes.get(name) is not None}
+    known = {name: sizes[name] for name in (*SIZES, *MIXTURE) if sizes.get(name) is not None}
     return net.resized(symbols=len(symbols), **known)
 
 

@@ -28,12 +28,13 @@ from ..pipeline import check_timetable, find_schedule
 from ..pipeline.schedule_file import read_schedule, schedule_of
 from ..registry import class_of, find_strategy, load_strategy, read_options, strategy_names
 from ..sequence_parallel.split_tokens import FORMS
-from .net_settings import SIZES, NetSettings
+from .net_settings import MIXTURE, SIZES, NetSettings
 from .parallel import ParallelConfig, pipe_strategies, pipeline_names
 from .strategy_flags import option, options_by_axis, options_of_tokens
 
 MOST_SAMPLES = 60_000  # in the largest data set
 DTYPES = ("float32", "float64")
+EXPERT_PARALLEL = "expert-parallel"  # the strategy whose ranks hold different experts
 
 
 def checked_by(check: Callable[[Any], object]) -> Callable[[Any], Any]:
@@ -64,6 +65,7 @@ def positive(flag: str, help: str, **settings: Any) -> Any:
 
 
 ranks_option = partial(option, rich_help_panel="Ranks")
+of_text = partial(option, rich_help_panel="Nets for text")
 pipeline_option = partial(option, rich_help_panel="Pipelines, for --pipe of 2 or more")
 
 
@@ -77,7 +79,7 @@ def set_defaults(context: typer.Context, net: str) -> str:
 
 def size(help: str, most: int) -> Any:
     """A size of a net for text; None stands for the net's own."""
-    return option(None, help, metavar="N", min=1, max=most, rich_help_panel="Nets for text")
+    return of_text(None, help, metavar="N", min=1, max=most)
 
 
 def seed_option() -> Any:
@@ -102,13 +104,19 @@ class ParallelOptions:
     """The net, and how the ranks share it."""
 
     net: str = option("lenet", f"the network, one of {', '.join(NETS)}", is_eager=True, callback=set_defaults)
-    text: Path | None = option(
-        None, "the text (default: the course's own)", metavar="FILE", rich_help_panel="Nets for text"
-    )
+    text: Path | None = of_text(None, "the text (default: the course's own)", metavar="FILE")
     length: int | None = size("symbols in a row (default: 64)", 65_536)
     width: int | None = size("numbers that stand for a symbol (default: 128)", 65_536)
     heads: int | None = size("heads of each attention (default: 4)", 65_536)
     blocks: int | None = size("transformer blocks (default: 2)", 1_000)
+    experts: int | None = size("experts in each block, of which a token takes a few (default: none)", 65_536)
+    choices: int | None = size("experts that each token takes (default: 1)", 65_536)
+    capacity: float | None = of_text(
+        None, "places at an expert, as a multiple of an even share of the tokens (default: 1.25)", metavar="F"
+    )
+    penalty: float | None = of_text(
+        None, "weight in the loss of how uneven experts are chosen (default: 0.01)", metavar="ALPHA"
+    )
     data: int | None = ranks_option(
         None, "number of ranks that share each batch (default: 1)", metavar="N", min=1
     )
@@ -126,6 +134,11 @@ class ParallelOptions:
     )
     split_tokens: bool = ranks_option(
         False, "split the tokens between the products of a transformer over --model", "--split-tokens"
+    )
+    expert_parallel: bool = ranks_option(
+        False,
+        "share the experts over the ranks of --data, as --strategy expert-parallel",
+        "--expert-parallel",
     )
     strategy: str | None = ranks_option(
         None,
@@ -182,8 +195,9 @@ class ParallelOptions:
         transport = choose_transport(self.transport, ranks)
         check_room(ranks, transport, self.oversubscribe)
         strategy = self.strategy or (one_rank if data == 1 else "replicated")
+        strategy = self.of_experts(strategy)
         text = None if self.text is None else str(self.text)
-        sizes = {name: getattr(self, name) for name in SIZES}
+        sizes = {name: getattr(self, name) for name in (*SIZES, *MIXTURE)}
         settings = NetSettings(net=self.net, text=text, **sizes)
         of_net = settings.with_sizes()
         net = NetSettings(**of_net).sized_net.build(np.random.default_rng(0))
@@ -228,6 +242,18 @@ class ParallelOptions:
                 f"--sequence splits rows of tokens, and {net.net} has none; choose --net transformer"
             )
         return self.sequence_form or "ring"
+
+    def of_experts(self, strategy: str) -> str:
+        """``strategy``, or the one of ``--expert-parallel``; raises ValueError where this does not fit."""
+        if self.expert_parallel and self.strategy not in (None, EXPERT_PARALLEL):
+            raise ValueError(
+                f"--expert-parallel is how --data trains together, and so is --strategy {self.strategy}; "
+                "leave one of them out"
+            )
+        strategy = EXPERT_PARALLEL if self.expert_parallel else strategy
+        if strategy == EXPERT_PARALLEL and self.experts is None:
+            raise ValueError("--expert-parallel shares experts; pass --experts 4")
+        return strategy
 
     def pipeline(
         self, layers: int, data: int, samples: int | None, options: dict[str, Any]

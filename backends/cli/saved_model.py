@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -17,7 +18,7 @@ from minigrad.models import Net, find_net
 from minigrad.module import Module
 from minigrad.text import text
 
-from .net_settings import DATASETS, SIZES, net_of_sizes
+from .net_settings import DATASETS, MIXTURE, SIZES, net_of_sizes
 from .next_command import NextCommand
 from .options import DTYPES
 
@@ -52,7 +53,9 @@ def load_model(file: Path, net: str | None = None) -> SavedModel:
                 f"{file} does not say the symbols and the {', '.join(SIZES)} of its {name}; take a file that "
                 "minigrad train wrote"
             )
-        kind = net_of_sizes(kind, {size: int(notes[size]) for size in SIZES}, symbols)
+        sizes = {name: int(notes[name]) for name in SIZES}
+        sizes |= {name: literal_eval(notes[name]) for name in MIXTURE if name in notes}
+        kind = net_of_sizes(kind, sizes, symbols)
     model = kind.build(np.random.default_rng(0)).to(dtype=dtype)
     try:
         model.load_state_dict(arrays)

@@ -25,6 +25,7 @@ from minigrad.lr_schedules import SCHEDULES, Schedule, find_schedule, warm_up
 from minigrad.metric import ACCURACY, Metric
 from minigrad.models import Net, find_net
 from minigrad.module import Module
+from minigrad.nn.experts import dropped_share
 from minigrad.optim import OPTIMIZERS, find_optimizer
 from minigrad.strategy import Strategy
 from minigrad.train import History, fit
@@ -104,6 +105,11 @@ class Training(NetSettings):
             raise ValueError(
                 f"--capture records CUDA graphs, and the device is {self.device}; add --device cupy, or "
                 "leave --capture out"
+            )
+        if self.experts is not None:
+            raise ValueError(
+                "--capture records steps of fixed shapes, and experts have as many rows as chose them; leave "
+                "--capture or --experts out"
             )
         ranks = self.parallel
         if ranks.ranks > 1 or ranks.plan is not None or ranks.strategy != "serial":
@@ -318,6 +324,8 @@ class Training(NetSettings):
         if figures.get("lost"):  # the ranks cannot come together, and the model is whole
             return figures, model
         whole = self.whole_model(backend, model)
+        share = dropped_share(whole, partial(metric.measure, whole, test))
+        figures |= {} if share is None else {"dropped_share": share}
         backend.close()
         return figures, whole
 
@@ -411,6 +419,8 @@ def report(metrics: dict[str, Any], backend: Strategy) -> Table:
     guessing = f" (guessing: {GUESSING:.0%})" if metric is ACCURACY else ""
     table.add_row(f"test {metric.name}", metric.show(metrics[f"test_{metric.name}"]) + guessing)
     table.add_row(f"training {metric.name}", metric.show(metrics[f"train_{metric.name}"]))
+    if "dropped_share" in metrics:
+        table.add_row("choices without a place", f"{metrics['dropped_share']:.1%} of the test text's")
     for name, value in metrics.get("references", {}).items():
         table.add_row(name, metric.show(value))
     if metrics["losses"]:

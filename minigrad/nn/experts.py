@@ -159,6 +159,17 @@ class Experts(Module, OwnState):
         )
 
 
+def dropped_share(model: Module, evaluate: Callable[[], object]) -> float | None:
+    """The share of choices that find no place in ``evaluate()``; None for a model without experts."""
+    mixtures = {module for module in model.modules() if isinstance(module, Experts)}
+    before = [(mixture, mixture.routed, mixture.dropped) for mixture in mixtures]
+    if not before:
+        return None
+    evaluate()
+    routed = sum(mixture.routed - earlier for mixture, earlier, _ in before)
+    return sum(mixture.dropped - earlier for mixture, _, earlier in before) / max(routed, 1)
+
+
 def check_mixture(experts: int, choices: int, capacity: float, penalty: float) -> None:
     """Raise ValueError unless tokens can choose so many of the experts, with such capacity and penalty."""
     if choices > experts:
