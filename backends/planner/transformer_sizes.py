@@ -303,8 +303,8 @@ class PartOfTransformer:
         block = Block(max(n, 1), net.width, net.heads, net.neurons)
         part, more = Part(self.heads, neurons, self.between[self.place.model]), 0
         if self.exchanges_heads:
-            joined = n * self.heads * net.head_size
-            more = net.length * self.core_heads * (4 * net.head_size + 1) + joined
+            heads_output = n * self.heads * net.head_size
+            more = net.length * self.core_heads * (4 * net.head_size + 1) + heads_output
             part = part._replace(heads=0)
         numbers = n * net.width * activation_memory(block, part, statistics=STATISTICS) + more
         return round(net.itemsize * self.rows * numbers)

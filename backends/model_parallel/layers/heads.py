@@ -98,6 +98,7 @@ class HeadsBlock(ShardedLayer):
         self.attention = HeadsAttention(layer.attention, comm, column=self.column, row=self.row)
         self.dropout1 = lookup(PASS_THROUGH, layer.dropout1, Replicated)(layer.dropout1, comm, None)
         self.norm2 = self.norm(layer.norm2)
+        assert isinstance(layer.feed_forward, Sequential)  # or there is a reason
         self.feed_forward = self.columns_and_rows(layer.feed_forward)
         self.dropout2 = lookup(PASS_THROUGH, layer.dropout2, Replicated)(layer.dropout2, comm, None)
 
@@ -142,7 +143,7 @@ def reason_against(layer: nn.TransformerBlock | nn.Attention) -> str | None:
                 f"a split by heads would compute {type(part).__name__} as {kind.__name__}, whose forward it "
                 "does not have; name other layers, such as feed_forward.0 (column) and feed_forward.2 (row)"
             )
-    if isinstance(layer, nn.Attention):
+    if isinstance(layer, nn.Attention) or not isinstance(layer.feed_forward, Sequential):
         return None
     inside = [part for part in layer.feed_forward.layers if lookup(PASS_THROUGH, part, None) is None]
     if len(inside) == 2 and all(part.computes_as(nn.Linear) for part in inside):

@@ -203,8 +203,8 @@ def divides_activations(sizes: TransformerSizes, layout: Layout, batch: int) -> 
     Those of an all-to-all hold a p-th of the heads' output once more.
     """
     serial = RankStep(sizes, layout._replace(sequence=1), Place(), batch).largest
-    joined = 4 * batch * sizes.length * sizes.width * sizes.blocks
-    expected = serial.activations + joined * (layout.form == "ulysses" and layout.sequence > 1)
+    heads_output = 4 * batch * sizes.length * sizes.width * sizes.blocks
+    expected = serial.activations + heads_output * (layout.form == "ulysses" and layout.sequence > 1)
     for place in range(layout.sequence):
         rank = RankStep(sizes, layout, Place(sequence=place), batch).largest
         assert np.isclose(rank.activations * layout.sequence, expected), "bytes of activations"
