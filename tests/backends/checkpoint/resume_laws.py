@@ -25,6 +25,7 @@ from minigrad.ops import cross_entropy
 from minigrad.strategy import Strategy
 from minigrad.tape import current_tape
 from minigrad.tensor import Parameter, Tensor
+from minigrad.weighted_mean import WeightedMean
 from minigrad.work import Loss
 from tests.nets import Build
 
@@ -89,7 +90,7 @@ def training(
 
     Then it builds its net from other random numbers. With ``plateaus`` the rate halves after each step but
     the first. After the steps in ``drained`` it also gathers its state, as for a checkpoint. On a virtual
-    clock a forward takes 1 s.
+    clock a forward takes 1 s, unless ``loss_fn`` is a WeightedMean.
     """
 
     def work(comm: Communicator) -> Trained:
@@ -117,7 +118,7 @@ def training(
 
         for step, batch in enumerate(batches, 1):
             trainer.zero_grad()
-            losses.append(backend.step(model, batch, loss))
+            losses.append(backend.step(model, batch, loss_fn if isinstance(loss_fn, WeightedMean) else loss))
             backend.update(model, trainer)
             if plateau is not None:
                 plateau.step(1.0)

@@ -23,6 +23,7 @@ from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline import schedule_names
 from backends.pipeline.pipeline import Pipeline
 from backends.registry import OneRank
+from backends.sequence_parallel import SequenceParallel
 from backends.stack import Stack
 from minigrad import optim
 from minigrad.cross_entropy_loss import CrossEntropyLoss
@@ -36,7 +37,8 @@ from tests.backends.checkpoint.resume_laws import (
 )
 from tests.backends.checkpoint.resumed_layouts import OPTIMIZERS, SIZES, layouts, pipeline, stack
 from tests.backends.mask_laws import dense
-from tests.backends.model_parallel.transformer_laws import FORMS, Net, adamw
+from tests.backends.model_parallel.transformer_laws import FORMS, TOKEN_LOSS, Net, adamw
+from tests.backends.sequence_parallel import sequence_laws
 from tests.nets import MODELS, batches_of, dropping, images, mlp, sample_of, tied
 
 COPYING = ("chimera", "dualpipe")  # schedules with layers on two ranks, which allow no running statistics
@@ -97,6 +99,26 @@ def test_a_split_transformer_goes_on_in_another_layout(before):
         goes_on_in_another_layout(
             TRANSFORMERS[before], TRANSFORMERS[after], TRANSFORMER.build, adamw, batches, 2,
             loss_fn=lambda out, y: loss(out, y),
+        )  # fmt: skip
+
+
+SHARED_TOKENS = {
+    "serial": Layout(1, OneRank),
+    "data": Layout(2, DataParallel),
+    "ring": Layout(2, SequenceParallel),
+    "ulysses": Layout(3, partial(SequenceParallel, form="ulysses")),
+    "data x ring x heads": Layout(
+        8, lambda comm: sequence_laws.stack(comm, TRANSFORMER, data=2, sequence=2, model=2)
+    ),
+}
+
+
+@pytest.mark.parametrize("before", SHARED_TOKENS)
+def test_a_training_with_shared_tokens_goes_on_in_another_layout(before):
+    for after in SHARED_TOKENS:
+        goes_on_in_another_layout(
+            SHARED_TOKENS[before], SHARED_TOKENS[after], TRANSFORMER.build, adamw,
+            TRANSFORMER.batches(7, 5, 1, 4), 2, loss_fn=TOKEN_LOSS,
         )  # fmt: skip
 
 
