@@ -1,7 +1,7 @@
 """Which experts the tokens of a mixture choose, and who of them has a place there.
 
-Lecture section: data and model parallelism together. A row of tokens is a group of its own: it brings places
-for itself, so routes do not depend on how rows are shared among ranks.
+Lecture section: data and model parallelism together. Lesson: 18_experts. A row of tokens is a group of
+its own: it brings places for itself, so routes do not depend on how rows are shared among ranks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Tokens travel to the ranks of their experts and back, by an all-to-all each way.
 
-Lecture section: data and model parallelism together. Backward is the same two all-to-alls, of gradients.
+Lecture section: data and model parallelism together. Lesson: 18_experts. Backward is the same two
+all-to-alls, of gradients.
 """
 
 from __future__ import annotations

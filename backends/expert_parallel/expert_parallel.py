@@ -1,6 +1,7 @@
 """Ranks share each batch, and each mixture's experts: every token travels to the ranks of its experts.
 
-Lecture section: data and model parallelism together. ``naive.py`` sends all tokens to all ranks instead.
+Lecture section: data and model parallelism together. Lesson: 18_experts. ``naive.py`` sends all tokens to
+all ranks instead.
 """
 
 from __future__ import annotations

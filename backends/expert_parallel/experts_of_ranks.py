@@ -1,6 +1,6 @@
 """The state of a model of whose experts each rank holds some.
 
-Lecture section: data and model parallelism together.
+Lecture section: data and model parallelism together. Lesson: 18_experts, by ``expert_parallel.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Expert parallelism as on the slide: each rank has some experts, and tokens come to them from all ranks.
 
-Lecture section: data and model parallelism together. ``exchange.py`` sends each token only to its experts.
+Lecture section: data and model parallelism together. Lesson: 18_experts. ``exchange.py`` sends each token
+only to its experts.
 """
 
 from __future__ import annotations

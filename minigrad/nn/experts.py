@@ -1,6 +1,6 @@
 """A mixture of experts: each token is transformed by the few networks that a gate chooses for it.
 
-Lecture section: data and model parallelism together.
+Lecture section: data and model parallelism together. Lesson: 18_experts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows in groups, each of which is multiplied by a matrix of its own, as by the experts of a mixture.
 
-Lecture section: back-propagation.
+Lecture section: back-propagation. Lesson: 18_experts.
 """
 
 from __future__ import annotations

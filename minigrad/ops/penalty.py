@@ -1,6 +1,6 @@
 """A penalty that a layer adds to the loss, carried by the layer's value.
 
-Lecture section: back-propagation.
+Lecture section: back-propagation. Lesson: 18_experts.
 """
 
 from __future__ import annotations

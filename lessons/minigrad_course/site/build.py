@@ -242,7 +242,7 @@ class Site:
         doors = [
             (
                 Link("lessons/index.html", "Learn"),
-                "Seventeen lessons that compute, draw and assert, with questions to predict.",
+                "Eighteen lessons that compute, draw and assert, with questions to predict.",
             ),
             (Link("teach.html", "Teach"), "Nine graded assignments; a class is graded in one command."),
             (
