@@ -37,7 +37,7 @@ READINGS = {
     "sharded (ZeRO)": 1_005,
     "parameter server": 990,
     "compression": 805,
-    "split linear layer": 317,  # it gathers tokens, says that it mixes none, and features have an axis by the array
+    "split linear layer": 317,  # it gathers tokens and blocks, and features have an axis by the array
     "pipeline engine": 405,  # every stage may have penalties
     "whole pipeline": 1_635,
 }
