@@ -17,7 +17,7 @@ from functools import partial
 import drawings
 import measured
 import numpy as np
-from minigrad_course.machines.expert_costs import MixtureSize, capacity_of, dropped_share, exchange_bytes
+from minigrad_course.machines.expert_costs import MixtureSize, capacity_of, dropped_by_chance, exchange_bytes
 from minigrad_course.machines.overlap import AllToAll, Compute, in_sequence, in_turns
 from minigrad_course.machines.virtual_cluster import VirtualCluster
 from minigrad_course.shared.style import start_lesson
@@ -218,7 +218,7 @@ def shares_dropped(gates, factor):
     return 1 - with_place.mean() / LENGTH, with_place.std() / LENGTH / np.sqrt(len(gates))
 
 
-formula = [dropped_share(LENGTH, EXPERTS, capacity_of(LENGTH, EXPERTS, 1, f)) for f in FACTORS]
+formula = [dropped_by_chance(LENGTH, EXPERTS, capacity_of(LENGTH, EXPERTS, 1, f)) for f in FACTORS]
 uniform = [shares_dropped(drawn, f) for f in FACTORS]
 learned = [shares_dropped(without.gates, f)[0] for f in FACTORS]
 print("   f               " + "".join(f"{f:7.2f}" for f in FACTORS))
@@ -249,7 +249,7 @@ save(drawings.dropped(FACTORS, formula, uniform, learned), FIGURES / "dropped.pn
 #     alpha E  sum over the experts e of f_e P_e
 #
 # where f_e (not to be mixed up with the capacity factor f) is the share of the tokens whose first choice is
-# e, and P_e is the mean gate of e. If each expert gets as many tokens as the others, all f_e and P_e are 1 /
+# e, and P_e is the mean gate of e. If tokens and gates are the same for all experts, all f_e and P_e are 1 /
 # E, and the penalty is alpha. If all tokens go to one expert, with the gate 1, it is alpha E. f_e is a count
 # and has no gradient; the penalty makes the gates P_e smaller where f_e is large. `nn.Experts` adds it in
 # training (`penalty` is alpha), by the op `with_penalty` (`minigrad/ops/penalty.py`): it leaves the layer's
@@ -303,9 +303,9 @@ save(drawings.shares_of_experts(without.shares, balanced.shares), FIGURES / "bal
 #
 # *Why has f_e no gradient?* It is a count, and a small change of the gates changes no count. P_e stands
 # beside it since it has a gradient. *What is the penalty at balance?* alpha. *Is that its least value?* No:
-# it is also alpha if all gates are nearly equal and all tokens go to one expert by a hair, and above it is
-# smaller still: few tokens chose, with certainty, what many others almost chose. The penalty is no measure of
-# balance. It is a push, and over many steps the push makes the counts more even.
+# it is also alpha if all gates are nearly equal and all tokens go to one expert by a hair. In the third line
+# above it is smaller still: few tokens choose, with certainty, what many others almost choose. The penalty is
+# no measure of balance. It is a push, and over many steps the push makes the counts more even.
 #
 # Read: Fedus et al. 2021, arXiv:2101.03961, section 2.2, equations 4 to 6.
 #

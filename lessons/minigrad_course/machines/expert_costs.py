@@ -20,7 +20,7 @@ def capacity_of(tokens: int, experts: int, choices: int, factor: float) -> int:
     return math.ceil(factor * choices * tokens / experts)
 
 
-def dropped_share(tokens: int, experts: int, capacity: int) -> float:
+def dropped_by_chance(tokens: int, experts: int, capacity: int) -> float:
     """The mean share of ``tokens`` without a place, if each chooses one expert, all alike probable.
 
     An expert is chosen by a binomial number of tokens x, of which max(0, x - capacity) are dropped.

@@ -3,7 +3,7 @@
 import itertools
 
 import numpy as np
-from minigrad_course.machines.expert_costs import MixtureSize, capacity_of, dropped_share, exchange_bytes
+from minigrad_course.machines.expert_costs import MixtureSize, capacity_of, dropped_by_chance, exchange_bytes
 
 
 def a_capacity_is_the_least_that_is_enough(tokens: int, experts: int, choices: int, eighths: int) -> None:
@@ -19,7 +19,7 @@ def a_dropped_share_is_the_mean_over_all_choices(tokens: int, experts: int, capa
     for choices in itertools.product(range(experts), repeat=tokens):
         dropped += sum(max(0, choices.count(expert) - capacity) for expert in range(experts))
     expected = dropped / tokens / experts**tokens
-    share = dropped_share(tokens, experts, capacity)
+    share = dropped_by_chance(tokens, experts, capacity)
     assert abs(share - expected) < 1e-12, f"a share of {share}, counted {expected}"
 
 

@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
-from minigrad_course.machines.expert_costs import capacity_of, dropped_share
+from minigrad_course.machines.expert_costs import capacity_of, dropped_by_chance
 
 from tests.minigrad_course.machines import expert_cost_laws as laws
 
@@ -23,7 +23,7 @@ def test_a_dropped_share(tokens, experts, capacity):
 
 @pytest.mark.parametrize(("factor", "percent"), [(1, 13.1), (1.25, 4.5), (1.5, 1.2), (2, 0.034)])
 def test_64_tokens_and_8_experts(factor, percent):
-    assert 100 * dropped_share(64, 8, capacity_of(64, 8, 1, factor)) == pytest.approx(percent, rel=0.02)
+    assert 100 * dropped_by_chance(64, 8, capacity_of(64, 8, 1, factor)) == pytest.approx(percent, rel=0.02)
 
 
 @given(width=sizes, hidden=sizes, experts=sizes, choices=sizes)
