@@ -6,7 +6,7 @@ Lecture section: what a cluster would do. Lesson: 15_scale.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,11 @@ from .options import ParallelOptions, positive, size
 from .parallel import ParallelConfig
 from .plan_measurement import STEPS, PlanMeasurement
 from .run_folder import Json, check_writable, write_json
-from .strategy_flags import WithOptions, fields_of, option
+from .strategy_flags import WithOptions, option
 
 DEFAULT = Hardware(10e12, Link(10e-6, 25e9), 24e9)
 MOST_RANKS = 4096
+NET = (*SIZES, "experts", "choices", "capacity")  # settings of the net that change what it costs
 MEASURED, MOST_SECONDS = 3, 10.0  # the layouts that are measured, and what they may take together
 UNITS = {f"{prefix}{ending}": base**power for ending, base in (("B", 1000), ("iB", 1024))
          for power, prefix in enumerate(("", "k", "M", "G", "T")) if prefix or ending == "B"}  # fmt: skip
@@ -66,6 +67,11 @@ class PlanOptions:
     width: int | None = size("numbers that stand for a symbol (default: 128)", 65_536)
     heads: int | None = size("heads of each attention (default: 4)", 65_536)
     blocks: int | None = size("transformer blocks (default: 2)", 1_000)
+    experts: int | None = size("experts in each block (default: none)", 65_536)
+    choices: int | None = size("experts that each token takes (default: 1)", 65_536)
+    capacity: float | None = positive(
+        "--capacity", "places at an expert, as a multiple of an even share (default: 1.25)", metavar="F"
+    )
     ranks: int = option(8, "the ranks that share the training", metavar="N", min=1, max=MOST_RANKS)
     batch: int | None = option(
         None, "samples in a step over all ranks (default: the net's)", metavar="N", min=1, max=1_000_000
@@ -88,7 +94,7 @@ class PlanOptions:
     def settings(self) -> NetSettings:
         """The net's own; ValueError for sizes that it does not have."""
         text = None if self.text is None else str(self.text)
-        settings = NetSettings(net=self.net, text=text, **{name: vars(self)[name] for name in SIZES})
+        settings = NetSettings(net=self.net, text=text, **{name: vars(self)[name] for name in NET})
         return NetSettings(**settings.with_sizes())
 
     def samples(self, net: Net) -> int:
@@ -107,7 +113,8 @@ def sizes_of(net: Net) -> NetSizes:
         model: Any = net.build(np.random.default_rng(0))
         assert isinstance(model, Sequential)
         return CountedSizes(model, net.sample, net.loss, states, targets=net.targets)
-    sizes = TransformerSizes(**net.sizes, states=states)
+    names = {field.name for field in fields(TransformerSizes)}
+    sizes = TransformerSizes(**{n: v for n, v in net.sizes.items() if n in names}, states=states)
     if sizes.width % sizes.heads:
         raise ValueError(f"{sizes.heads} heads do not divide a width of {sizes.width}; pass other --heads")
     return sizes
@@ -115,10 +122,10 @@ def sizes_of(net: Net) -> NetSizes:
 
 def options_of(plan: PlanOptions, layout: Layout) -> ParallelOptions:
     """The options of ``minigrad train`` for a layout."""
-    settings: dict[str, Any] = {name: vars(plan)[name] for name in ("net", "text", *SIZES)}
+    settings: dict[str, Any] = {name: vars(plan)[name] for name in ("net", "text", *NET)}
     settings |= {"data": layout.data if layout.data > 1 else None}
     settings |= {"pipe": layout.pipe, "model": layout.model}
-    settings["split_tokens"] = layout.split_tokens
+    settings |= {"split_tokens": layout.split_tokens, "expert_parallel": layout.expert_parallel}
     if layout.sequence > 1:
         settings |= {"sequence": layout.sequence, "sequence_form": layout.form}
     if layout.pipe > 1:
@@ -151,8 +158,7 @@ def plan(options: PlanOptions, json: Json = None) -> None:
     if options.measure:
         check_room(options.ranks, "threads")
         hardware = measured_hardware(options, measurement)
-    sequences = "sequence" in fields_of(ParallelOptions)
-    plans = best_first(sizes, options.ranks, hardware, batch, sequences=sequences)
+    plans = best_first(sizes, options.ranks, hardware, batch)
     if not plans.fitting:
         raise ValueError(nothing_fits(options, plans.over, batch))
     measured: dict[Layout, float] = {}
@@ -227,6 +233,7 @@ def table_of(
     for e in fitting:
         layout, seconds = e.layout, measured.get(e.layout)
         forms = [layout.form] * (layout.sequence > 1) + ["tokens"] * layout.split_tokens
+        forms += ["experts"] * layout.expert_parallel
         row = {"grid": "x".join(map(str, layout.shape)), "form": " ".join(forms), "micro": str(layout.micro)}
         row |= {"step": time_in_words(e.seconds), "here": time_in_words(seconds) if seconds else ""}
         row |= {"bubble": f"{e.bubble:.0%}", "bound": e.bound, "sent": in_words(sum(e.sent.values()))}

@@ -125,7 +125,7 @@ class RankStep:
             numbers = mine.parameters + summary + layout.sequence
             sums.append(("sequence", AllReduce(numbers, layout.sequence), place.sequence))
         if layout.data > 1:
-            numbers = mine.parameters - mine.own_experts + summary + layout.data
+            numbers = mine.parameters - mine.own_experts + summary - mine.own_tensors + layout.data
             sums.append(("data", AllReduce(numbers, layout.data), place.data))
         return sums
 

@@ -29,7 +29,7 @@ class StageCosts:
     of ``core_forward`` and ``core_backward`` among them hide the messages of a ring; ``activations`` are the
     bytes that a tape holds between the two. ``model``, ``sequence`` and ``experts`` are the transfers of
     these axes; those of experts are both passes together. After a step ranks that split tokens sum
-    ``partial`` numbers; ``own_experts`` of the parameters are not summed over data.
+    ``partial`` numbers; ``own_experts`` of the parameters, in ``own_tensors``, are not summed over data.
     """
 
     parameters: int = 0
@@ -41,6 +41,7 @@ class StageCosts:
     activations: float = 0.0
     partial: int = 0
     own_experts: int = 0
+    own_tensors: int = 0
     model: Passes = field(default_factory=passes)
     sequence: Passes = field(default_factory=passes)
     experts: Passes = field(default_factory=passes)

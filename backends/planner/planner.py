@@ -29,17 +29,12 @@ class Plans(NamedTuple):
     over: list[tuple[Layout, float]]
 
 
-def layouts(
-    net: NetSizes, ranks: int, batch: int, *, sequences: bool = True, experts: bool = False
-) -> Iterator[Layout]:
-    """The layouts of ``ranks`` in which every rank has a part of the work of a step of ``batch`` samples.
-
-    Without ``sequences`` that axis has one rank. With ``experts`` the data axis may share a net's experts.
-    """
+def layouts(net: NetSizes, ranks: int, batch: int) -> Iterator[Layout]:
+    """The layouts of ``ranks`` in which every rank has a part of the work of a step of ``batch`` samples."""
     work, bounds = net.work(), dict[int, tuple[int, ...]]()
     for shape in shapes(ranks):
         data, pipe, sequence, model = shape
-        if pipe > len(work) or (sequence > 1 and not sequences):
+        if pipe > len(work):
             continue
         if pipe not in bounds:
             bounds[pipe] = bounds_of(work, pipe)
@@ -47,7 +42,7 @@ def layouts(
         for micro in sorted(micros):
             for form in FORMS if sequence > 1 else FORMS[:1]:
                 for split_tokens in (False, True) if model > 1 else (False,):
-                    for own in (False, True) if experts and data > 1 else (False,):
+                    for own in (False, True) if data > 1 else (False,):
                         layout = Layout(*shape, micro, form, split_tokens, own, bounds[pipe])
                         if net.reason_against(layout, batch) is None:
                             yield layout
@@ -78,8 +73,6 @@ def best_first(
     batch: int,
     *,
     most: int = 12,
-    sequences: bool = True,
-    experts: bool = False,
 ) -> Plans:
     """The ``most`` layouts of ``ranks`` that take least among those that fit into memory.
 
@@ -89,7 +82,7 @@ def best_first(
     fitting: list[tuple[float, float, Stages]] = []
     over: list[tuple[Layout, float]] = []
     enough: set[Layout] = set()
-    for layout in layouts(net, ranks, batch, sequences=sequences, experts=experts):
+    for layout in layouts(net, ranks, batch):
         whole = layout._replace(micro=1)
         if whole in enough:
             continue

@@ -27,6 +27,8 @@ from .transfers import (
 
 STATISTICS = 4  # numbers of both norms of a block, for each token, as the loops of minigrad hold them
 INDEX = 8  # bytes of a symbol, or of a label
+CHOICE = 36  # bytes that a mixture holds of each choice besides rows: indices, weights, and which has a place
+EXPERT_TENSORS = 4  # of a mixture, besides its gate
 TENSORS = 11  # of a block: two norms, qkv without a bias, out, and two linear layers
 
 
@@ -35,7 +37,7 @@ class TransformerSizes(NetSizes):
     """``blocks`` of ``heads`` and ``hidden`` neurons (by default 4 h) between a table of symbols, used twice.
 
     With ``experts`` each block has so many feed-forwards instead of one, of which each token takes
-    ``choices``; the planner assumes that gates choose all alike, and that no token is dropped.
+    ``choices``; the planner takes gates to choose all alike, so that no token is dropped.
     """
 
     symbols: int
@@ -75,11 +77,16 @@ class TransformerSizes(NetSizes):
     def head_size(self) -> int:
         return self.width // self.heads
 
-    def products(self, tokens: int, heads: int, neurons: int) -> float:
-        """Operations of the linear layers of a block, with so many of the heads and neurons."""
+    def products(self, tokens: int, heads: int, neurons: int, through: float | None = None) -> float:
+        """Operations of the linear layers of a block, with so many of the heads and neurons.
+
+        ``through`` are the rows that pass a feed-forward, by default all that tokens choose.
+        """
+        through = tokens * (self.choices if self.experts else 1) if through is None else through
         gate = 2.0 * tokens * self.width * self.experts
-        feed_forward = 4.0 * tokens * self.width * neurons * (self.choices if self.experts else 1)
-        return 8.0 * tokens * self.width * heads * self.head_size + feed_forward + gate
+        return (
+            8.0 * tokens * self.width * heads * self.head_size + 4.0 * through * self.width * neurons + gate
+        )
 
     def core(self, pairs: float, heads: int) -> float:
         """Operations of scores and values, for so many pairs of a query and a key."""
@@ -252,7 +259,10 @@ class PartOfTransformer:
         feed_forward = (2 * h + 1) * self.neurons + h
         experts = self.own_experts() * feed_forward
         parameters = 4 * h + 4 * mine * h + h + (experts + net.experts * h if net.experts else feed_forward)
-        products, core = self.rows * net.products(self.tokens, self.heads, self.neurons), self.core()
+        products, core = (
+            self.rows * net.products(self.tokens, self.heads, self.neurons, self.expert_rows()),
+            self.core(),
+        )
         return StageCosts(
             parameters,
             TENSORS + bool(net.experts),
@@ -266,6 +276,7 @@ class PartOfTransformer:
             experts=passes(self.exchange()),
             partial=6 * h if layout.split_tokens else 0,
             own_experts=experts if layout.expert_parallel else 0,
+            own_tensors=EXPERT_TENSORS if layout.expert_parallel else 0,
         )
 
     def between_products(self) -> Passes:
@@ -292,22 +303,36 @@ class PartOfTransformer:
         pairs = all_pairs if self.exchanges_heads else all_pairs / self.layout.sequence
         return self.rows * self.net.core(pairs, self.core_heads)
 
-    def activations(self) -> int:
-        """Bytes of a block, by ``activation_memory``; each expert's rows are those of its tokens.
+    def activations(self) -> float:
+        """Bytes of a block, by ``activation_memory``.
 
         Behind an all-to-all over heads the output of the rank's heads, for all tokens, and that of all heads,
-        for its own, are two arrays.
+        for its own, are two arrays. A mixture of experts holds of each choice the row at its expert and the
+        result, of each token all gates, and indices.
         """
-        net, n = self.net, self.tokens
-        neurons = self.neurons * (net.choices if net.experts else 1)
+        net, n, more = self.net, self.tokens, 0.0
         block = Block(max(n, 1), net.width, net.heads, net.neurons)
-        part, more = Part(self.heads, neurons, self.between[self.place.model]), 0
+        part = Part(self.heads, self.neurons, self.between[self.place.model])
         if self.exchanges_heads:
             heads_output = n * self.heads * net.head_size
             more = net.length * self.core_heads * (4 * net.head_size + 1) + heads_output
             part = part._replace(heads=0)
+        if net.experts:
+            part = part._replace(hidden=0)
+            numbers = n * (net.experts + (1 if net.choices > 1 else -1))
+            numbers += n * net.choices * net.width + self.expert_rows() * (net.width + 2 * net.neurons)
+            indices = n * net.choices * CHOICE
+            indices += self.expert_rows() * 2 * INDEX * self.layout.expert_parallel  # the two orders of rows
+            more += numbers + indices / net.itemsize
         numbers = n * net.width * activation_memory(block, part, statistics=STATISTICS) + more
-        return round(net.itemsize * self.rows * numbers)
+        return round(net.itemsize * self.rows * numbers, 3)
+
+    def expert_rows(self) -> float:
+        """The rows that pass a feed-forward here, for each sample of this rank, if gates choose all alike."""
+        chosen = self.tokens * (self.net.choices if self.net.experts else 1)
+        if not self.layout.expert_parallel:
+            return chosen
+        return chosen * self.layout.data * self.own_experts() / self.net.experts
 
     @property
     def exchanges_heads(self) -> bool:

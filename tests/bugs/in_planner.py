@@ -8,6 +8,7 @@ import numpy as np
 
 from backends.comm.collectives.link import Link
 from backends.planner import Hardware, Layout, TransformerSizes
+from minigrad import loops
 from tests.backends.planner import planner_laws, transfer_laws
 from tests.bugs.bug import Bug
 
@@ -34,6 +35,18 @@ def pipelines_send_what_is_counted() -> None:
 
 def stages_of_split_layers_send_what_is_counted() -> None:
     sends(Layout(pipe=2, model=2, micro=2, split_tokens=True, bounds=(0, 2, 5)))
+
+
+def sequences_send_what_is_counted() -> None:
+    for form in ("ring", "ulysses"):
+        sends(Layout(sequence=2, model=2, form=form))
+
+
+def experts_send_and_hold_what_is_counted() -> None:
+    sizes, layout = replace(NET, experts=3, choices=3), Layout(data=2, expert_parallel=True)
+    planner_laws.sends_what_ranks_send(sizes, planner_laws.net_of(sizes), layout, 6)
+    if loops.available():
+        planner_laws.holds_what_tapes_hold(sizes, planner_laws.net_of(sizes), layout, 6)
 
 
 def rings_send_every_block() -> None:
@@ -88,6 +101,17 @@ BUGS = [
         "self.net, self.net.length", sequences_divide_activations, "bytes"),
     Bug("an all-to-all joins heads in place", "PartOfTransformer.activations", " + joined", "",
         sequences_divide_activations, "bytes"),
+    Bug("a sequence axis sums the gradients of its share", "RankStep.sums",
+        "numbers = mine.parameters + summary + layout.sequence",
+        "numbers = mine.parameters // layout.sequence + summary + layout.sequence",
+        sequences_send_what_is_counted, "counted"),
+    Bug("a rank's ring carries all heads", "PartOfTransformer.attention",
+        "KeyRing(self.rows, tokens, self.heads * size,", "KeyRing(self.rows, tokens, self.net.width,",
+        sequences_send_what_is_counted, "counted"),
+    Bug("gradients of one's own experts are summed", "RankStep.sums", "- mine.own_experts", "",
+        experts_send_and_hold_what_is_counted, "counted"),
+    Bug("a rank holds all experts", "PartOfTransformer.own_experts", "if self.layout.expert_parallel:",
+        "if False:", experts_send_and_hold_what_is_counted, "counted|AssertionError"),
     Bug("ranks of a sequence compute all pairs", "PartOfTransformer.core",
         "all_pairs / self.layout.sequence", "all_pairs", sequences_divide_activations,
         "AssertionError|assert"),
@@ -121,8 +145,8 @@ BUGS = [
     Bug("a causal attention computes all pairs", "TransformerSizes.work", "(self.length + 1) // 2",
         "self.length", operations_are_counted, "counted"),
     Bug("every rank computes all heads", "PartOfTransformer.block",
-        "net.products(self.tokens, self.heads, self.neurons)",
-        "net.products(self.tokens, net.heads, self.neurons)", parts_are_the_whole, "operations"),
+        "net.products(self.tokens, self.heads,", "net.products(self.tokens, net.heads,", parts_are_the_whole,
+        "operations"),
     Bug("a table is split for the activations of one sample", "TransformerSizes.splits_table",
         "rows * self.length", "self.length", tables_are_split_as_by_the_default_plan, "the plan is"),
     Bug("the layout that computes least stands first", "best_first", "(e.seconds, e.memory.total)",

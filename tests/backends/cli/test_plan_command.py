@@ -25,8 +25,9 @@ from backends.cli.plan_command import (
     time_in_words,
 )
 from backends.cli.plan_measurement import PlanMeasurement
+from backends.grid import AXES
 from backends.planner import best_first, layouts
-from minigrad.models import NETS, find_net
+from minigrad.models import NETS
 
 SMALL = ["--net", "transformer", "--length", "8", "--width", "8", "--heads", "2", "--blocks", "2"]
 
@@ -37,25 +38,25 @@ def one_line(result, message, status=1):
     assert err.startswith("minigrad: ") and err.count("\n") == 1 and re.search(message, err), err
 
 
-@pytest.mark.parametrize("net", NETS)
-def test_every_layout_is_one_that_train_takes(net):
+@pytest.mark.parametrize(
+    ("net", "experts"), [*((net, {}) for net in NETS), ("transformer", {"experts": 3, "choices": 2})]
+)
+def test_every_layout_is_one_that_train_takes(net, experts):
     """The printed words are parsed, and give the strategies of the layout."""
-    options = PlanOptions(net=net, ranks=4, batch=16)
-    sizes = sizes_of(find_net(net))
+    options = PlanOptions(net=net, ranks=4, batch=16, **experts)
+    sizes = sizes_of(options.settings().sized_net)
     train: Any = typer.main.get_command(app).commands["train"]  # pyright: ignore
-    tried = list(layouts(sizes, 4, 16, sequences=False))
+    tried = list(layouts(sizes, 4, 16))
     assert len({layout.shape for layout in tried}) > 5
     for layout in tried:
         command, name, *words = shlex.split(command_of(options, layout))
         values = train.make_context(name, words).params
         config = config_of(options, layout)
         assert (command, name, values["net"], values["batch"]) == ("minigrad", "train", net, 16)
-        assert (values["data"] or 1, values["pipe"], values["model"]) == (
-            config.data,
-            config.pipe,
-            config.model,
-        )
-        assert (config.data, config.pipe, config.model) == (layout.data, layout.pipe, layout.model)
+        assert (values["data"] or 1, *(values[axis] for axis in AXES[1:])) == layout.shape
+        assert tuple(vars(config)[axis] for axis in AXES) == layout.shape
+        assert layout.sequence == 1 or config.sequence_form == values["sequence_form"] == layout.form
+        assert (config.strategy == "expert-parallel") == values["expert_parallel"] == layout.expert_parallel
         assert config.split_tokens == values["split_tokens"] == layout.split_tokens
         micro = config.micro if layout.pipe > 1 else config.options.get("micro_batches", 1)
         assert micro == layout.micro
@@ -73,7 +74,7 @@ def test_the_command_ends_with_the_best_layout(minigrad, tmp_path):
     assert seconds == sorted(seconds) and values["hardware"]["memory"] == 24e9
     options = PlanOptions(length=8, width=8, heads=2, blocks=2, ranks=4, batch=8)
     net = options.settings().sized_net
-    best = best_first(sizes_of(net), 4, options.hardware(), 8, sequences="--sequence" in out).fitting[0]
+    best = best_first(sizes_of(net), 4, options.hardware(), 8).fitting[0]
     assert last == f"least estimated time of a step: {command_of(options, best.layout)}"
     assert "--batch 8" in last and values["layouts"][0]["bound"] == best.bound
     assert set(values["layouts"][0]["sent"]) == set(best.sent)
@@ -89,7 +90,7 @@ def test_the_speeds_of_the_user_count(minigrad):
 def test_layouts_over_memory_are_counted_and_left_out(minigrad):
     options = PlanOptions(length=8, width=8, heads=2, blocks=2, ranks=4, batch=8)
     net = options.settings().sized_net
-    plans = best_first(sizes_of(net), 4, options.hardware(), 8, most=1000, sequences=False)
+    plans = best_first(sizes_of(net), 4, options.hardware(), 8, most=1000)
     middle = sorted(e.memory.total for e in plans.fitting)[len(plans.fitting) // 2]
     memory = f"{int(middle)}B"
     status, out, _ = minigrad("plan", *SMALL, "--ranks", "4", "--batch", "8", "--memory", memory)
@@ -106,7 +107,8 @@ def test_what_cannot_be_planned_is_refused_in_one_line(minigrad):
         "--memory 3EB": "got '3EB'",
         "--net resnet": "net",
         "--net lenet --width 8": "--width is for nets that learn from text",
-        "--ranks 7 --batch 1": "7 ranks cannot all work on 1 sample of transformer; take fewer --ranks",
+        "--ranks 7 --batch 1 --length 8": "7 ranks cannot all work on 1 sample of transformer; take fewer",
+        "--choices 2": "--choices is for experts; pass --experts 4 too",
         "--flops 0": "--flops must be a positive number",
         "--latency nan": "--latency must be a positive number",
         "--width 6 --heads 4": "4 heads do not divide a width of 6",
@@ -137,7 +139,7 @@ def test_the_best_layouts_are_measured(minigrad, monkeypatch):
 def test_steps_are_measured_on_threads(net):
     options = PlanOptions(net=net, ranks=2, batch=4)
     measurement = PlanMeasurement(options.settings().sized_net, 2, 4)
-    for layout in list(layouts(sizes_of(measurement.net), 2, 4, sequences=False))[:3]:
+    for layout in [*layouts(sizes_of(measurement.net), 2, 4)][:3]:
         assert 0 < measurement.seconds(config_of(options, layout)) < 60
     here = measurement.hardware(1e9)
     assert here.flops > 0 and here.link.bandwidth > 0 and here.memory == 1e9

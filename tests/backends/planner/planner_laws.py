@@ -16,6 +16,7 @@ from backends.comm.collectives.link import Link
 from backends.comm.communicator import Communicator
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
+from backends.expert_parallel import ExpertParallel
 from backends.grid import AXES, Grid
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.model_parallel.plan import default_plan
@@ -26,6 +27,7 @@ from backends.planner.layout import Layout, Place
 from backends.planner.net_sizes import NetSizes
 from backends.planner.planner import best_first
 from backends.planner.transformer_sizes import TransformerSizes
+from backends.sequence_parallel import SequenceParallel
 from backends.stack import Stack
 from minigrad import optim
 from minigrad.data import Batch, shares
@@ -38,7 +40,8 @@ from minigrad.work import Work
 
 def net_of(sizes: TransformerSizes) -> Net:
     """The net that has these sizes."""
-    names = ("symbols", "length", "width", "heads", "blocks")
+    names = ["symbols", "length", "width", "heads", "blocks"]
+    names += ["experts", "choices"] if sizes.experts else []
     return NETS["transformer"].resized(**{name: vars(sizes)[name] for name in names})
 
 
@@ -48,7 +51,10 @@ def backend_in(layout: Layout, comm: Communicator, sample: tuple[int, ...], batc
     members: list[Strategy] = []
     micro = 1 if layout.pipe > 1 else layout.micro
     if layout.data > 1 or micro > 1:
-        members.append(DataParallel(grid.data, ring_allreduce, micro_batches=micro))
+        of_data = ExpertParallel if layout.expert_parallel else DataParallel
+        members.append(of_data(grid.data, ring_allreduce, micro_batches=micro))
+    if layout.sequence > 1:
+        members.append(SequenceParallel(grid.sequence, ring_allreduce, form=layout.form))
     if layout.pipe > 1:
         settings: dict[str, Any] = {"micro_batches": layout.micro, "bounds": layout.bounds or None}
         members.append(Pipeline(grid.pipe, "1f1b", **settings))
@@ -136,6 +142,8 @@ def holds_what_tapes_hold(sizes: NetSizes, net: Net, layout: Layout, batch: int)
             own = shares(sizes.symbols, layout.model)[comm.rank % layout.model]
             labels = np.sum((mine.y >= own.start) & (mine.y < own.stop))
             more = 16 * (labels - mine.y.size / layout.model)
+        if layout.sequence > 1:
+            more += 8 * net.sample[0]  # the columns of all ranks
         return tape.nbytes, more
 
     for number, (nbytes, more) in enumerate(run_ranks(layout.ranks, work)):
@@ -147,7 +155,9 @@ def holds_what_tapes_hold(sizes: NetSizes, net: Net, layout: Layout, batch: int)
 def computes_what_loops_count(sizes: TransformerSizes) -> None:
     """Assert the operations of a sample: two for each weight and token, four for each pair and number."""
     weights = [(sizes.width, 3 * sizes.width), (sizes.width, sizes.width)]
-    weights += [(sizes.width, sizes.neurons), (sizes.neurons, sizes.width)]
+    weights += [(sizes.width, sizes.experts)]
+    feed_forwards = sizes.choices if sizes.experts else 1
+    weights += [(sizes.width, sizes.neurons), (sizes.neurons, sizes.width)] * feed_forwards
     operations = 0
     for query in range(sizes.length):
         operations += sum(2 * n * m for n, m in weights)
@@ -177,7 +187,7 @@ def shares_the_work(sizes: TransformerSizes, layout: Layout, batch: int) -> None
         (whole.largest.backward + 2 * scores, sum(c.backward for some in costs for c in some)),
     ):
         assert np.isclose(one, all_ranks, rtol=1e-12), f"{all_ranks} of {one} operations"
-    if model == pipe == 1:
+    if model == pipe == 1 and not layout.expert_parallel:
         assert {rank.largest.parameters for rank in ranks} == {whole.largest.parameters}
 
 

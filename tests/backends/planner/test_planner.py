@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 
 from backends.comm.collectives.link import Link
 from backends.partition import optimal
-from backends.planner import Hardware, Layout, TransformerSizes, best_first
+from backends.planner import Hardware, Layout, TransformerSizes, best_first, layouts
 from backends.planner.counted_sizes import CountedSizes
 from backends.planner.net_sizes import NetSizes
 from minigrad import loops
@@ -20,22 +20,22 @@ from tests.backends.planner import planner_laws as laws
 
 @st.composite
 def transformers(draw) -> TransformerSizes:
+    """Sizes; of experts each token takes all, as then every one has as many."""
     heads, blocks = draw(st.integers(1, 3)), draw(st.integers(1, 2))
     symbols = draw(st.sampled_from([5, 11, 900]))  # the table of many is split
-    return TransformerSizes(symbols, draw(st.integers(2, 6)), heads * draw(st.integers(1, 4)), heads, blocks)
+    length, width, experts = draw(st.integers(2, 6)), heads * draw(st.integers(1, 4)), draw(st.integers(0, 3))
+    experts = 0 if experts == 1 else experts
+    return TransformerSizes(symbols, length, width, heads, blocks, experts=experts, choices=experts or 1)
 
 
 @st.composite
 def small_layouts(draw, net: NetSizes, batch: int, *, pipes: bool = True) -> Layout:
-    """A layout of at most 8 ranks without a sequence axis, which all have work."""
-    data, model = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    pipe = draw(st.integers(1, 3)) if pipes else 1
-    assume(data * pipe * model <= 8)
-    micro = draw(st.integers(1, 3)) if pipes else 1
-    bounds = tuple(optimal(net.work(), pipe)) if pipe > 1 else ()
-    layout = Layout(data, pipe, 1, model, micro, "ring", model > 1 and draw(st.booleans()), False, bounds)
-    assume(net.reason_against(layout, batch) is None)
-    return layout
+    """A layout of at most 8 ranks, which all have work; those that share experts have as many samples."""
+    drawn = [layout for layout in layouts(net, draw(st.integers(1, 8)), batch) if pipes or layout.pipe == 1]
+    layout = draw(st.sampled_from(drawn or [Layout()]))
+    micro = draw(st.integers(1, min(batch // layout.data, 4))) if pipes else 1
+    alike = batch % (layout.data * micro) == 0
+    return layout._replace(micro=micro, expert_parallel=layout.expert_parallel and alike)
 
 
 @settings(max_examples=settings().max_examples // 2)
@@ -147,5 +147,5 @@ def test_experts_are_shared_by_ranks():
     (exchange,) = half.experts[0]
     rows = 2 * 8 * 2  # of a rank, half of them for the other's experts
     assert exchange.nbytes(0, 4) == 2 * 4 * 4 * (rows // 2 + rows // 2) + 8 * 2
-    best = best_first(sizes, 2, HARDWARE, 4, experts=True)
+    best = best_first(sizes, 2, HARDWARE, 4)
     assert any(e.layout.expert_parallel for e in best.fitting)
