@@ -54,7 +54,7 @@ def attend_to_block(q: Array, k: Array, v: Array, mask: BlockMask) -> tuple[Arra
     lse -inf.
     """
     xp, scores = array_module(q), scores_of(q, k, mask)
-    shift = finite(scores.max(axis=-1, initial=-np.inf))
+    shift = finite(scores.max(axis=-1)) if scores.size else xp.zeros(scores.shape[:-1], scores.dtype)
     e = xp.exp(scores - shift[..., None])
     total = e.sum(axis=-1)
     with np.errstate(divide="ignore"):  # the logarithm of 0 is -inf

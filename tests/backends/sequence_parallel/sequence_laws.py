@@ -20,8 +20,10 @@ from backends.sequence_parallel import SequenceParallel
 from backends.stack import Stack
 from minigrad import nn, ops
 from minigrad.data import Batch
+from minigrad.forward_pass import ForwardPass
 from minigrad.random_mask import RandomMask
 from minigrad.recompute import RecomputedModule, recomputed
+from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 from minigrad.tokens import Tokens
 from tests.backends.model_parallel.transformer_laws import TOKEN_LOSS, Net, adamw
@@ -137,6 +139,23 @@ def packed_batches(net: Net, sizes: Sequence[int]) -> list[Batch]:
         x: Any = [batch.x, *batch.tokens.arrays()]
         batches.append(Batch(np.stack(x, axis=2), batch.y))
     return batches
+
+
+def holds_a_share(tokens_of: Callable[..., Any], net: Net, ranks: int, more: int) -> None:
+    """A tape of a block holds on each rank its share of what one machine holds, and ``more`` numbers.
+
+    Ranks have as many tokens, and as many heads.
+    """
+
+    def nbytes(tokens: Any, n: int) -> int:
+        block = net.block(np.random.default_rng(0)).to(dtype=np.float64)
+        with ForwardPass(0, range(2), tokens=tokens), Tape() as tape:
+            block(Tensor(np.ones((2, n, net.width)), requires_grad=True) * 1.0)
+        return tape.nbytes
+
+    n = net.tokens // ranks
+    expected = nbytes(None, net.tokens) / ranks + 8 * more
+    assert run_ranks(ranks, lambda comm: nbytes(tokens_of(comm, net.tokens), n)) == [expected] * ranks
 
 
 def draws_whole_masks(tokens_of: Callable[..., Any], ranks: int, length: int, order: str) -> None:

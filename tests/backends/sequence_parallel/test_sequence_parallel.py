@@ -129,6 +129,22 @@ def test_masks_are_columns_of_whole_ones(ranks, length, order):
     laws.draws_whole_masks(split_tokens, ranks, length, order)
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_rank_holds_its_share(ranks):
+    """A ring holds the columns of all ranks too; of an all-to-all two layers hold the joined heads."""
+    net = Net(heads=4, tokens=16, p=0.0)
+    for form, more in (("ring", net.tokens), ("ulysses", 2 * net.tokens // ranks * net.width)):
+        order = "zigzag" if form == "ring" else "contiguous"
+        laws.holds_a_share(
+            lambda comm, length, form=form, order=order: SplitTokens(
+                comm=comm, columns=columns_of(length, comm.size, order), form=form
+            ),
+            net,
+            ranks,
+            more,
+        )
+
+
 class Own(nn.Module):
     """A layer of which nobody says what it does."""
 
