@@ -133,6 +133,7 @@ def test_the_number_of_places_is_that_of_the_decimal_fractions():
     for capacity, length, places in ((1.1, 20, 11), (0.3, 20, 3), (1.25, 4, 3), (0.0, 20, 0)):
         routes = route(np.ones((1, length, 2)), choices=1, capacity=capacity)  # all would go to the first
         assert routes.counts.tolist() == [places, 0]
+    assert route(np.ones((1, 10, 3)), choices=3, capacity=0.1).counts.tolist() == [1, 1, 1]  # 0.1 * 3 > 0.3
 
 
 class OnThisRank(Tokens):
