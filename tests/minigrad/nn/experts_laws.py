@@ -16,7 +16,7 @@ from minigrad import Tape, Tensor, nn, ops
 from minigrad.device import to_host
 from minigrad.forward_pass import ForwardPass
 from minigrad.recompute import recomputed
-from minigrad.testing import on_device
+from minigrad.testing import DEVICE, on_device
 from minigrad.tokens import Tokens
 
 STEP = 1e-40  # of a derivative; nothing is subtracted, so it may be as small
@@ -47,7 +47,7 @@ class Mixture(NamedTuple):
         layer = kind(self.width, self.experts, hidden=self.hidden, **settings, rng=0, dtype=np.float64)
         for i, p in enumerate(layer.parameters()):
             p.data[...] = self.values(*p.shape, seed=i + 1)
-        layer.to(device="numpy" if isinstance(on_device(np.zeros(1)), np.ndarray) else "cupy")
+        layer.to(device=DEVICE)
         return layer
 
     def x(self) -> np.ndarray:
@@ -135,7 +135,7 @@ def is_loops(mixture: Mixture, weight: float = 0.25, again: bool = False, layer:
 
 
 def one_expert_is_dense(mixture: Mixture) -> None:
-    """One expert with room is two linear layers and a GELU, bit for bit; its gate learns nothing."""
+    """One expert with room is two linear layers and a GELU, on the host bit for bit; its gate stays."""
     layer = mixture._replace(experts=1, choices=1, capacity=1.0, penalty=0.0).layer()
     x = on_device(mixture.x())
     leaves = [Tensor(x, requires_grad=True) for _ in range(2)]
@@ -147,7 +147,8 @@ def one_expert_is_dense(mixture: Mixture) -> None:
     with Tape() as tape:
         z = ops.linear(ops.gelu(ops.linear(leaves[1], w1, b1)), w2, b2)
     tape.backward(z, x)
-    np.testing.assert_array_equal(to_host(y.data), to_host(z.data))
+    bound = 0 if DEVICE == "numpy" else 1e-14  # cuBLAS has other products for stacks
+    np.testing.assert_allclose(to_host(y.data), to_host(z.data), rtol=bound, atol=bound)
     assert gate.grad is not None and not gate.grad.any()
     for p, other in zip([*dense, leaves[0]], [w1, b1, w2, b2, leaves[1]], strict=True):
         assert p.grad is not None and other.grad is not None
