@@ -22,6 +22,10 @@ def short(assignment):
     return assignment.name.partition("_")[0]
 
 
+def test_they_are_in_the_order_of_their_numbers():
+    assert list(ASSIGNMENTS) == [f"a{number}" for number in range(1, len(ASSIGNMENTS) + 1)]
+
+
 def test_each_has_100_points():
     assert ASSIGNMENTS and {one.points for one in ASSIGNMENTS.values()} == {100}
 

@@ -6,7 +6,14 @@ import pytest
 from minigrad_course.grading.assignment import find_assignments, load_file
 from minigrad_course.grading.counterexample import counterexample
 
-from tests.assignments import mistakes_of_a1, mistakes_of_a2, mistakes_of_a3, mistakes_of_a4, mistakes_of_a9
+from tests.assignments import (
+    mistakes_of_a1,
+    mistakes_of_a2,
+    mistakes_of_a3,
+    mistakes_of_a4,
+    mistakes_of_a9,
+    mistakes_of_a10,
+)
 from tests.assignments.submissions import some_cases, submission
 
 ASSIGNMENTS = {one.name.partition("_")[0]: one for one in find_assignments()}
@@ -21,6 +28,7 @@ for short, module in (
     ("a3", mistakes_of_a3),
     ("a4", mistakes_of_a4),
     ("a9", mistakes_of_a9),
+    ("a10", mistakes_of_a10),
 ):
     TEXTS[short] = {name: changes for name, (changes, *_) in module.MISTAKES.items()}
 
@@ -38,6 +46,10 @@ KEPT = {  # the mistakes that keep a part, and those that lose it, too
     ("a9", "kill"): ({"every file of the step is loaded"}, {"shards of all steps have one name"}),
     ("a9", "power"): ({"one rank commits before the others have written"}, {"shards are not synced"}),
     ("a9", "damage"): ({"a length instead of a checksum"}, {"one generation stays"}),
+    ("a10", "tile"): ({"exponentials of large scores"}, {"what is masked has the score 0"}),
+    ("a10", "merge"): ({"-inf from -inf"}, {"merge without the rescale"}),
+    ("a10", "zigzag"): ({"blocks of one size"}, {"the partner is off by one"}),
+    ("a10", "ring_backward"): ({"the last hop is missing"}, {"no delta"}),
 }
 
 

@@ -144,7 +144,12 @@ def find_assignments(folder: Path = FOLDER) -> list[Assignment]:
 
 def graded_folders(folder: Path) -> list[Path]:
     """The folders of the assignments whose tasks are here."""
-    return sorted(path for path in folder.glob("a*") if exists(path / TASKS))
+    return sorted((path for path in folder.glob("a*") if exists(path / TASKS)), key=order_of)
+
+
+def order_of(folder: Path) -> tuple[int, str]:
+    """A key that sorts ``a2_allreduce`` before ``a10_ring_attention``."""
+    return len(folder.name.partition("_")[0]), folder.name
 
 
 def read_assignment(path: Path) -> Assignment:

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from time import perf_counter
 
 from .. import ROOT
+from ..grading.assignment import order_of
 from ..lesson.lessons import Lesson
 from ..lesson.lessons import lessons as all_lessons
 from . import lesson_page, module_page, pages
@@ -209,7 +210,7 @@ class Site:
     def add_assignments(self) -> None:
         url = "lessons/assignments/index.html"
         folder = PurePosixPath(url).parent
-        files = sorted((self.root / folder).glob("a[0-9]*/README.md"))
+        files = sorted((self.root / folder).glob("a[0-9]*/README.md"), key=lambda file: order_of(file.parent))
         resolve = self.resolver(url, folder)
         links = [(resolve(file.parent.name), first_heading(file).partition(": ")) for file in files]
         cards = [

@@ -114,7 +114,7 @@ def test_the_list_of_lessons_ticks_those_that_ran(tmp_path, monkeypatch, capsys)
 
 def test_a_lesson_leads_to_its_assignment_and_else_to_the_lesson_after_it():
     table = {"02": "a1", "05": "a2", "06": "a3", "08": "a5", "10": "a4", "11": "a6", "12": "a6", "13": "a7"}
-    table["16"] = "a9"
+    table |= {"16": "a9", "17": "a10"}
     *_, last = lessons()
     for lesson in lessons():
         following: Any = command.after(lesson)
