@@ -16,6 +16,7 @@ from typing import Any
 
 from .allreduce_record import allreduce_data
 from .byte_table import byte_data
+from .ring_table import ring_data, ring_texts
 from .schedule_tables import workshop_data, workshop_texts
 
 FOLDER = Path(__file__).parent
@@ -59,5 +60,6 @@ CONTENTS: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[], dict[str, s
     "pipeline": (workshop_data, workshop_texts),
     "allreduce": (allreduce_data, dict),
     "bytes": (byte_data, dict),
+    "ring": (ring_data, ring_texts),
 }
 """The data and the texts of each page."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from html import unescape
 from pathlib import Path, PurePosixPath
 from time import perf_counter
@@ -27,7 +27,13 @@ CLONE = ("tests", "benchmarks", "README.md", "CONTRIBUTING.md", "SECURITY.md", "
 PRIVATE = re.compile(r"answers\.py|instructor\.md|solved_\w+\.py|.*\.pyc|__pycache__|runs")
 PICTURES, TEXTS = (".png", ".svg"), (".py", ".md", ".toml", ".json", ".cff")
 INDEX = "assets/search.js"
-EXPLORABLES = {"reduce": ("05",), "pipeline": ("13",), "bytes": ("03", "15"), "memory": ("03", "15")}
+EXPLORABLES = {
+    "reduce": ("05",),
+    "pipeline": ("13",),
+    "bytes": ("03", "15"),
+    "memory": ("03", "15"),
+    "ring": ("17",),
+}
 Explorables = Callable[[], dict[str, str]]
 HEADING = re.compile(r'<h[123](?: id="([^"]+)")?>(.*?)</h[123]>', re.DOTALL)
 INVISIBLE = re.compile(r'<(script|style|pre|nav|details class="source")\b.*?</\1>|<[^>]+>', re.DOTALL)
@@ -198,7 +204,10 @@ class Site:
         return [Link(f"explorables/{name}", title_of(text)) for name, text in self.explorable_texts.items()]
 
     def add_explorables(self) -> None:
-        self.files |= {f"explorables/{name}": text.encode() for name, text in self.explorable_texts.items()}
+        for name, text in self.explorable_texts.items():
+            url = f"explorables/{name}"
+            lessons = [lesson for lesson in self.known if lesson.number in lessons_of(url)]
+            self.files[url] = with_way_back(text, url, lessons).encode()
         if self.explorable_texts:
             entries = [(link, f"(lesson {', '.join(lessons_of(link.url))})") for link in self.explorables()]
             opening = (
@@ -308,6 +317,13 @@ def headings(body: str) -> list[tuple[str, str]]:
 
 def lessons_of(explorable: str) -> tuple[str, ...]:
     return next((numbers for word, numbers in EXPLORABLES.items() if word in explorable), ())
+
+
+def with_way_back(page: str, url: str, lessons: Iterable[Lesson]) -> str:
+    """An explorable's page with links to its lessons above its title."""
+    targets = {one.number: relative(f"lessons/{one.file.parent.name}/lesson.html", url) for one in lessons}
+    links = ", ".join(f'<a href="{target}">lesson {number}</a>' for number, target in targets.items())
+    return page.replace("<h1>", f'<p class="quiet">Back to {links}</p>\n<h1>', 1) if links else page
 
 
 def title_of(page: str) -> str:

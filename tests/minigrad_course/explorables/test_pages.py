@@ -11,6 +11,7 @@ import pytest
 from minigrad_course.explorables.allreduce_record import allreduce_data
 from minigrad_course.explorables.byte_table import byte_data
 from minigrad_course.explorables.pages import FOLDER, pages, text_of
+from minigrad_course.explorables.ring_table import ring_data
 from minigrad_course.explorables.schedule_tables import workshop_data
 
 from backends.comm.chrome import chrome_trace
@@ -19,7 +20,12 @@ from backends.pipeline.trace import as_trace
 from tests.minigrad_course.explorables.node import pasted
 
 LIMIT = 100_000  # bytes of a page
-DATA = {"pipeline.html": workshop_data, "allreduce.html": allreduce_data, "bytes.html": byte_data}
+DATA = {
+    "pipeline.html": workshop_data,
+    "allreduce.html": allreduce_data,
+    "bytes.html": byte_data,
+    "ring.html": ring_data,
+}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 WIDTHS, SCHEMES = (1200, 360), ("light", "dark")
 
@@ -296,3 +302,35 @@ def test_the_bytes_follow_the_choice(opened):
     assert page.input_value("#pipe") == "3" and page.locator("#table tbody tr").count() == 4
     page.select_option("#data", "64")
     assert page.inner_text("#command").startswith("# 192 ranks are for a cluster")
+
+
+def test_a_plain_row_becomes_zig_zag_by_keys_and_by_mouse(opened):
+    page = opened("ring.html")
+    verdict = page.locator("#verdict")
+    assert "This is the plain order. The ring lasts 904 pairs; without waiting it would last 520." in (
+        verdict.inner_text()
+    )
+    for block, rank in enumerate("01233210"):
+        page.locator(f'.block[data-block="{block}"]').focus()
+        page.keyboard.press(rank)
+    assert verdict.inner_text() == "This is the zig-zag order. No rank ever waits: 520 pairs."
+    page.keyboard.press("Control+z")
+    assert "your own order" in verdict.inner_text()
+    row = page.locator('.block[data-block="7"] .row').bounding_box()
+    target = page.locator('#ranks-to-give [data-rank="0"]').bounding_box()
+    for box, act in ((row, page.mouse.down), (target, page.mouse.up)):
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        act()
+    assert "zig-zag" in verdict.inner_text()
+
+
+def test_messages_stick_out_from_some_bandwidth_on(opened):
+    page = opened("ring.html")
+    page.click("#order-zig-zag")
+    for pairs, late in ((8, 0), (9, 3)):  # a tile has 16 * 16 / 2 pairs, or 8 more; a message is of 16 tokens
+        page.fill("#message", str(pairs))
+        assert page.locator(".message.out").count() == 4 * late
+        words = f"In {late} of 3 steps the messages take longer"
+        assert (words in page.inner_text("#verdict")) == bool(late)
+    page.click("#order-striped")
+    assert page.locator(".block").count() == 64

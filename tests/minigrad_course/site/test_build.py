@@ -140,6 +140,8 @@ def test_pages_of_files_that_are_named(site):
     assert "../../explorables/allreduce.html" in (site / "lessons" / "05_second" / "lesson.html").read_text(
         encoding="utf-8"
     )
+    player = (site / "explorables" / "allreduce.html").read_text(encoding="utf-8")
+    assert '<a href="../lessons/05_second/lesson.html">lesson 05</a></p>\n<h1>The player' in player
     index = (site / "assets" / "search.js").read_text(encoding="utf-8").partition(" = ")[2].rstrip(";\n")
     assert any(
         url == "minigrad/one.html#square" and "square of" in text for url, *_, text in json.loads(index)

@@ -1,0 +1,30 @@
+"""Laws of lessons/minigrad_course/explorables/ring_table.py: counted pairs and times are those of loops."""
+
+import numpy as np
+from minigrad_course.explorables.ring_table import lengths
+
+
+def counts_pairs(order, ranks):
+    """The owners' pairs, counted token by token; each token has one owner."""
+    owners = [int(digit) for digit in order["owners"]]
+    pairs = [[0] * ranks for _ in range(ranks)]
+    for query, owner in enumerate(owners):
+        for key in range(query + 1):
+            pairs[owner][owners[key]] += 1
+    assert order["pairs"] == pairs, f"{order['pairs']}, by a loop {pairs}"
+
+
+def lasts_as_long(order, columns):
+    """All ranks begin a step together, which ends with its slowest tile, or with its slowest message."""
+    p, pairs = len(columns), order["pairs"]
+    sizes = [len(places) for places in columns]
+    for message in (0, 3, 17):
+        clock, here = 0, list(range(p))  # whose keys each rank has
+        for step in range(p):
+            tiles = [pairs[rank][here[rank]] for rank in range(p)]
+            sent = [message * sizes[here[rank]] for rank in range(p) if step < p - 1]
+            clock += max(tiles + sent)
+            here = here[-1:] + here[:-1]  # each rank has now what the one before it had
+        took = sum(lengths(np.array(pairs), sizes, message))
+        assert took == clock, f"messages of {message}: {took}, on a clock {clock}"
+    assert order["time"] == sum(lengths(np.array(pairs), sizes, 0))
