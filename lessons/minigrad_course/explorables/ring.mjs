@@ -129,11 +129,12 @@ function drawLanes(steps, time) {
 
 function drawVerdict(steps, time, even, busy) {
   const verdict = $("verdict"), name = orderOf(), late = steps.filter(({ tiles, messages }) => Math.max(...messages) > Math.max(...tiles));
-  const least = Math.min(...busy), idle = 1 - least / time, who = busy.indexOf(least), rest = time - even;
+  const least = Math.min(...busy), idle = `${Math.round(100 * (1 - least / time))} % of the time`, rest = time - even;
+  const who = busy.every((one) => one === least) ? "Each rank waits" : `Rank ${busy.indexOf(least)} waits most,`;
   verdict.className = `verdict ${rest < 1e-9 ? "good" : ""}`;
   verdict.textContent = (name ? `This is the ${name} order. ` : "This is your own order. ") +
     (rest < 1e-9 ? `No rank ever waits: ${number(time)} pairs.`
-      : `The ring lasts ${number(time)} pairs; without waiting it would last ${number(even)}. Rank ${who} waits most, ${Math.round(100 * idle)} % of the time.`) +
+      : `The ring lasts ${number(time)} pairs; without waiting it would last ${number(even)}. ${who} ${idle}.`) +
     (late.length ? ` In ${late.length} of ${steps.length - 1} steps the messages take longer than the longest tile.` : "");
   const rows = [["Time", number(time)], ["If nobody waited", number(even)], ["Times as long", (time / even).toFixed(2)]];
   $("score").replaceChildren(...rows.map(([term, value]) => html("div", {}, html("dt", {}, term), html("dd", {}, value))));
