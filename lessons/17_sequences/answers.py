@@ -1,11 +1,14 @@
 """The answers to the questions on lesson 17, and the laws that show them."""
 
 import inspect
+from functools import partial
 
 import numpy as np
 from minigrad_course.lesson.questions import Question
 
 from backends.comm import differentiable, run_ranks
+from backends.sequence_parallel.token_order import columns_of, pairs_of
+from backends.sequence_parallel.ulysses import ulysses_attention
 from minigrad import Tape, Tensor, nn, op, ops
 from minigrad.data import shares
 from minigrad.models import transformer
@@ -133,6 +136,38 @@ def which_gather(student):
     )
 
 
+def time_in_pairs(order, causal):
+    """Pairs that a ring of four ranks lasts for 64 tokens in this order: each step as long as its longest."""
+    pairs = pairs_of(columns_of(64, 4, order), causal)
+    return sum(max(int(pairs[rank, (rank - t) % 4]) for rank in range(4)) for t in range(4))
+
+
+def without_a_mask(student):
+    plain, zigzag = (time_in_pairs(order, student.CAUSAL) for order in ("contiguous", "zigzag"))
+    shown = f"rows in plain order last {plain} pairs, in zig-zag order {zigzag}"
+    assert student.CAUSAL is False, f"{shown}; take CAUSAL = False"
+    assert plain == zigzag == 64 * 64 // 4, shown
+    return f"{shown}: all tiles are full, 16 x 16 pairs, so no rank waits in any order"
+
+
+def heads_by_rank(comm, qkv):
+    """How many heads the rank has, and by all-to-alls the attention of its tokens."""
+    tokens = columns_of(qkv.shape[1], comm.size, "contiguous")
+    heads = shares(qkv.shape[2], comm.size)[comm.rank]
+    attended = ulysses_attention(qkv[:, tokens[comm.rank]], comm=comm, columns=tokens)
+    return heads.stop - heads.start, attended.data
+
+
+def more_ranks_than_heads(student):
+    qkv = np.random.default_rng(3).normal(size=(1, 8, 4, 12))
+    heads, parts = zip(*run_ranks(student.RANKS, partial(heads_by_rank, qkv=qkv)), strict=True)
+    off = abs(np.concatenate(parts, axis=1) - ops.self_attention(qkv, causal=True).data).max()
+    shown = f"the ranks have {', '.join(map(str, heads))} heads, and the result is off by {off:.0e}"
+    assert student.RANKS == 8, f"{shown}; take 8 ranks"
+    assert heads.count(0) == 4 and off < 1e-14, shown
+    return f"{shown}. A rank without a head sends its tokens, and gets the results for them"
+
+
 def run_on(student):
     choices = ("start again", "run on")
     assert student.PLACES in choices, f"{student.PLACES!r} is none of {', '.join(choices)}"
@@ -166,5 +201,7 @@ QUESTIONS = [
     Question("a", certain_beginning, (("DEVIATION = 0.02", "DEVIATION = 1"),)),
     Question("b", bias_of_keys, (('BIAS_OF = "queries"', 'BIAS_OF = "keys"'),)),
     Question("b", which_gather, (("return differentiable.all_gather(", "return differentiable.join_in("),)),
+    Question("b", without_a_mask, (("CAUSAL = True", "CAUSAL = False"),)),
+    Question("c", more_ranks_than_heads, (("RANKS = 4", "RANKS = 8"),)),
     Question("c", run_on, (('PLACES = "start again"', 'PLACES = "run on"'),)),
 ]

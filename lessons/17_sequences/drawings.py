@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import Patch, Rectangle
 
-from minigrad.figures import BLUE, COLORS, GREEN, GREY, INK, ORANGE, RED, SAND, curve, line
+from minigrad.figures import BLUE, COLORS, GREEN, GREY, INK, ORANGE, RED, SAND, curve, line, points
 
 
 def squares(axes, weights, names, numbers=False):
@@ -142,6 +142,59 @@ def activation_bars(forms):
     axes.set(xticks=range(len(forms)), xticklabels=forms, ylabel="activations held, in B S h numbers")
     axes.set(ylim=(0, 18), title="A block on two ranks: the same bytes are sent, and less is held")
     axes.legend(loc="upper right")
+    return figure
+
+
+def ring_lanes(orders, steps_of):
+    """Each rank's tiles over time, for each order of the tokens, from pairs by rank of query and of key."""
+    figure, axes = plt.subplots(len(orders), 1, figsize=(9.5, 5.4), layout="constrained", sharex=True)
+    for plot, (name, pairs) in zip(axes, orders.items(), strict=True):
+        start, p = 0, len(pairs)
+        for t, length in enumerate(steps_of(pairs)):
+            for rank in range(p):
+                key = (rank - t) % p
+                tile = int(pairs[rank, key])
+                plot.barh(rank, length, 0.72, left=start, color=GREY, alpha=0.3, lw=0)
+                plot.barh(rank, tile, 0.72, left=start, color=COLORS[rank], ec="white")
+                if tile:
+                    shade = "white" if COLORS[rank] in (BLUE, RED) else INK
+                    plot.text(start + tile / 2, rank, f"keys of {key}", ha="center", va="center", color=shade)
+            start += length
+        plot.set(yticks=range(p), yticklabels=[f"rank {rank}" for rank in range(p)], ylim=(p - 0.5, -0.5))
+        plot.set_title(f"{name}: {start} pairs")
+    axes[-1].set_xlabel("time, in pairs of a query and a key; grey: waiting for the others")
+    figure.suptitle("A ring of four ranks, 64 tokens")
+    return figure
+
+
+def turned_array(tokens, heads, ranks, sent, factors):
+    """An array cut by tokens and by heads, and what a rank sends by the number of ranks."""
+    figure, (left, middle, right) = plt.subplots(
+        1, 3, figsize=(11.5, 4.3), layout="constrained", width_ratios=(1, 1, 2.2)
+    )
+    for axes, title, owner in (
+        (left, "Before: by tokens", lambda token, _: token * ranks // tokens),
+        (middle, "After: by heads", lambda _, head: head * ranks // heads),
+    ):
+        for token, head in np.ndindex(tokens, heads):
+            color = COLORS[owner(token, head)]
+            axes.add_patch(Rectangle((head, token), 0.94, 0.94, fc=color, lw=0))
+            shade = "white" if color in (BLUE, RED) else INK
+            axes.text(head + 0.47, token + 0.47, owner(token, head), ha="center", va="center", color=shade)
+        axes.set(
+            xlim=(0, heads), ylim=(tokens, 0), aspect="equal", xlabel="head", ylabel="token", title=title
+        )
+        axes.set(xticks=np.arange(heads) + 0.47, xticklabels=range(heads))
+        axes.set(yticks=np.arange(tokens) + 0.47, yticklabels=range(tokens))
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+    numbers = np.arange(1, 17)
+    for (name, by_ranks), color in zip(sent.items(), (BLUE, ORANGE, GREEN), strict=True):
+        right.plot(numbers, factors[name](numbers) * (numbers - 1) / numbers, **line(color), label=name)
+        right.plot(list(by_ranks), list(by_ranks.values()), **points(color))
+    right.set(xlabel="ranks p", ylabel="a rank sends, in B S h numbers", xlim=(0.5, 16.5), ylim=(0, 9.5))
+    right.set_title("Lines: formulas. Points: counted")
+    right.legend(loc="upper left", ncols=3)
     return figure
 
 

@@ -2,7 +2,8 @@
 
 Lecture section: sequences, from attention to a transformer that is split over ranks. Attention by hand; a
 softmax that is made in pieces, and the memory that this saves; a small transformer that learns the prose of
-this course; its heads on several ranks, and then its tokens; and documents of unequal lengths in one row.
+this course; its heads on several ranks, and then its tokens; a row that is too long for one rank, by a ring
+of keys and by turning arrays; and documents of unequal lengths in one row.
 Survey: Phuong and Hutter 2022, "Formal algorithms for transformers", arXiv:2207.09238.
 
     python lessons/17_sequences/lesson.py
@@ -26,9 +27,16 @@ from split_block import HEADS, WIDTH, B, D, S, cut, owners, parameters, part_of,
 
 from backends.comm import differentiable, run_ranks
 from backends.comm.collectives import allgather, ring_allreduce
+from backends.comm.collectives.send_recv import Tag, send_recv
 from backends.data_parallel import DataParallel
 from backends.laws import bound_for
 from backends.model_parallel import ModelParallel
+from backends.sequence_parallel import SequenceParallel
+from backends.sequence_parallel.naive import naive_ring_attention
+from backends.sequence_parallel.ring import ring_attention, ring_self_attention
+from backends.sequence_parallel.tiles import BlockMask, attend_to_block
+from backends.sequence_parallel.tiles import merge as merge_blocks
+from backends.sequence_parallel.token_order import columns_of, pairs_of
 from minigrad import loops, nn, op, ops, optim, text
 from minigrad.data import Batch, shares
 from minigrad.figures import save
@@ -565,7 +573,208 @@ save(drawings.activation_bars(bars), FIGURES / "activations.png")
 #
 # Read: Korthikanti et al. 2022, arXiv:2205.05198, section 4.
 #
-# ## 7. Packed documents, one mean
+# ## 7. A ring of keys
+# By heads, and by the tokens of part 6, every rank still sees the whole row somewhere. A row can be too long
+# for that. So now the ranks share the tokens in the whole net, and each has all weights. A layer that treats
+# each token alone does not notice. Attention does: a query may see keys that another rank has.
+#
+# In *ring attention* each rank keeps its queries, and keys and values travel. In step t = 0, ..., p - 1 rank
+# r has those of rank r - t (numbers of ranks are meant modulo p). It computes what they give to its queries,
+# merges this with what it has, as in part 2, and passes them on to rank r + 1. After p steps each query has
+# met all keys. `columns` says which places of the row each rank has, and so what a query may see.
+
+# %%
+print("\n7. A ring of keys")
+
+
+def ring_by_hand(comm, q, k, v, columns):
+    p, rank, here, result = comm.size, comm.rank, [k, v], None
+    for t in range(p):
+        mask = BlockMask((columns[rank], columns[(rank - t) % p]), None)  # no key after the query
+        piece = attend_to_block(q, *here, mask)
+        result = piece if result is None else merge_blocks(*result, *piece)
+        if t < p - 1:
+            here = [send_recv(comm, x, (rank + 1) % p, (rank - 1) % p, Tag.KEYS) for x in here]
+    o, lse = result
+    return o
+
+
+long_row = dict(zip("qkv", rng.normal(size=(3, B, 13, HEADS, D)), strict=True))
+whole, _ = measured.gradients(lambda leaves: ops.attention(*leaves.values(), causal=True), long_row)
+
+
+def on_the_ring(comm, order):
+    """What three forms of the ring give for this rank's tokens: by hand, the slide's, the library's."""
+    columns = columns_of(13, comm.size, order)
+    own = {name: x[:, columns[comm.rank]] for name, x in long_row.items()}
+    settings = {"comm": comm, "columns": columns}
+    slide, _ = measured.gradients(lambda leaves: naive_ring_attention(*leaves.values(), **settings), own)
+    fast, _ = measured.gradients(lambda leaves: ring_attention(*leaves.values(), **settings), own)
+    return {"y": ring_by_hand(comm, *own.values(), columns)}, slide, fast
+
+
+for order in ("contiguous", "zigzag"):
+    for ranks in (1, 2, 3, 5):
+        columns = columns_of(13, ranks, order)
+        by_form = zip(*run_ranks(ranks, partial(on_the_ring, order=order)), strict=True)
+        own_part = {"y": whole["y"]}, whole, whole
+        off = max(
+            measured.largest_error(right, results, lambda name, rank, _, c=columns: np.s_[:, c[rank]])
+            for right, results in zip(own_part, by_form, strict=True)
+        )
+        lengths = ", ".join(str(len(own)) for own in columns)
+        print(f"   {order:10} tokens by rank {lengths}: one machine to {off:.0e}")
+        assert off <= 1e-12, f"{ranks} ranks, {order}: off by {off:.1e}, limit 1e-12"
+
+# %% [markdown]
+# Backward sends keys and values round once more. The gradient of a query stays with it. But a key was seen on
+# all ranks, and each has a term of its gradient. So the gradients travel behind their keys, and each rank
+# adds its term; from the last rank they come home. `naive.py` in `backends/sequence_parallel` is the loop
+# above with its backward. `ring.py` sends the next keys while it computes with these, so that a message takes
+# no time of its own if it is faster than the product.
+#
+# *Who waits?* With a causal mask the steps are not equal. Four tokens on two ranks in *plain* order: rank 0
+# has tokens 0 and 1, and rank 1 has 2 and 3. In step 0 both see their own keys, 3 pairs of a query and a key
+# each (a token sees itself and the one before it). In step 1 rank 1 sees all keys of rank 0, 4 pairs, and
+# rank 0 sees nothing, since all keys of rank 1 are later: it waits. All steps together last 3 + 4 = 7 pairs.
+#
+# In *zig-zag* order rank 0 has tokens 0 and 3, a cheap one and a dear one, and rank 1 has 1 and 2. Step 0
+# has 3 pairs on both ranks, and step 1 has 2 on both: token 3 sees tokens 1 and 2, and both of these see
+# token 0. That lasts 5 pairs, and nobody waits. In general the row is cut into 2 p blocks, and rank r has
+# block r from the front and block r from the back. `columns_of` in `token_order.py` makes both orders, and
+# `pairs_of` counts.
+
+# %%
+
+
+def steps_of(pairs):
+    """How long each step lasts: the largest number of pairs that any rank has in it."""
+    p = len(pairs)
+    return [max(int(pairs[rank, (rank - t) % p]) for rank in range(p)) for t in range(p)]
+
+
+lanes = {}
+print("   tokens  ranks   plain  zig-zag   quotient   2 - 1/p")
+for length, p, expected in ((4, 2, (7, 5)), (64, 4, (904, 520)), (128, 8, (1928, 1032)), (8192, 8, None)):
+    pairs = [pairs_of(columns_of(length, p, order)) for order in ("contiguous", "zigzag")]
+    plain, zigzag = (sum(steps_of(counts)) for counts in pairs)
+    n, limit = length // p, 2 - 1 / p
+    print(f"   {length:6} {p:6} {plain:7} {zigzag:8} {plain / zigzag:10.4f} {limit:9.4f}")
+    formulas = (p - 1) * n * n + n * (n + 1) // 2, (p * n * n + n) // 2
+    assert (plain, zigzag) == (expected or formulas) == formulas, f"{plain}, {zigzag}; expected {formulas}"
+    assert zigzag * p == length * (length + 1) // 2, f"{zigzag} pairs on each of {p}, not an even share"
+    if length == 64:
+        lanes = dict(zip(("plain", "zig-zag"), pairs, strict=True))
+assert abs(plain / zigzag - limit) < 1e-3, f"quotient {plain / zigzag:.4f}, expected {limit:.4f}"
+save(drawings.ring_lanes(lanes, steps_of), FIGURES / "ring.png")
+
+off = measured.error_in_training(partial(SequenceParallel, form="ring"), 3, small, token_mean, symbols)
+print(f"   the library's transformer on a ring of three ranks: serial to {off:.0e}")
+assert off <= bound_for(float), f"three ranks: off by {off:.1e}, limit {bound_for(float):.0e}"
+
+# %% [markdown]
+# In plain order each step but the first lasts as long as a full tile of n n pairs, with n = S / p tokens a
+# rank; in zig-zag order as long as half of one. So zig-zag is nearly twice as fast, 2 - 1/p times for long
+# rows. `python -m minigrad_course.explorables` writes a page, runs/explorables/ring.html, in which you give
+# blocks of tokens to ranks and see who waits. Assignment [a10](../assignments/a10_ring_attention/README.md)
+# asks you to write the ring, forward and backward.
+#
+# *Which steps are free for rank 0 in plain order?* All but the first: the keys of all other ranks are later
+# than its queries. *Why does zig-zag not help without a causal mask?* Each query sees all keys then, and all
+# tiles are full in any order. *Why may a rank not skip the message of keys that it does not see?* The next
+# rank gets these keys from it, and may see them.
+#
+# Read: Liu, Zaharia and Abbeel 2023, "Ring attention with blockwise transformers", arXiv:2310.01889, section
+# 3; Llama 3, arXiv:2407.21783, section 3.3.2.
+#
+# ## 8. Turn the array instead
+# The ring brings the keys to the queries. One can also change the cut. What attention takes has the shape (B,
+# tokens, heads, 3 D), with queries, keys and values in the last axis, and each rank has some tokens of all
+# heads. In an *all-to-all* each rank sends another piece to each other rank. Here it cuts its part by heads,
+# and the pieces that it gets are joined along the tokens. Then it has *all* tokens of *some* heads, and
+# computes their attention as one machine does, with any mask. A second all-to-all turns the result back.
+#
+# Four tokens and two heads on two ranks: rank 0 has tokens 0 and 1 of both heads. It keeps them of head 0,
+# sends them of head 1, and gets tokens 2 and 3 of head 0. So it sends half of what it has.
+
+# %%
+print("\n8. Turn the array instead")
+TOKENS, HEAD = 1, 2  # axes
+turn = partial(differentiable.all_to_all, axis=HEAD, to_axis=TOKENS)
+turn_back = partial(differentiable.all_to_all, axis=TOKENS, to_axis=HEAD)
+
+
+def by_turns(qkv, comm, columns):
+    heads = [share.stop - share.start for share in shares(HEADS, comm.size)]
+    qkv = turn(qkv, comm=comm, sizes=heads)  # all tokens, the heads of this rank
+    o = ops.self_attention(qkv, causal=True)
+    return turn_back(o, comm=comm, sizes=[len(own) for own in columns])
+
+
+qkv = rng.normal(size=(B, S, HEADS, 3 * D))
+whole, _ = measured.gradients(lambda leaves: ops.self_attention(leaves["qkv"], causal=True), {"qkv": qkv})
+
+
+def attended_on(comm, form, order):
+    """The result and the gradient for this rank's tokens, and the messages and bytes that it sent."""
+    comm, columns = measured.Counted(comm), columns_of(S, comm.size, order)
+    own = {"qkv": qkv[:, columns[comm.rank]]}
+    arrays, _ = measured.gradients(lambda leaves: form(leaves["qkv"], comm=comm, columns=columns), own)
+    return arrays, comm.sent
+
+
+# %% [markdown]
+# How many numbers is that, in units of B S h, the size of x? A rank has 1 / p of each of four arrays:
+# queries, keys, values and the result. It sends all but 1 / p of its part, in forward and again in backward:
+# 8 (p - 1) / p². On the ring it sends 1 / p of keys and values in each of p - 1 hops, and in backward keys,
+# values and the gradients of both: 6 (p - 1) / p. The tokens of part 6 take 8 (p - 1) / p for a block. So the
+# ring, the all-to-all and part 6 are as 6 : 8 / p : 8.
+
+# %%
+FORMS = {"ring": (ring_self_attention, "zigzag", 3), "all-to-all": (by_turns, "contiguous", 4)}
+sent = {name: {1: 0.0} for name in (*FORMS, "tokens of part 6")}
+for ranks in (2, 3, 4):
+    for name, (form, order, messages) in FORMS.items():
+        results = run_ranks(ranks, partial(attended_on, form=form, order=order))
+        columns = columns_of(S, ranks, order)
+        off = measured.largest_error(
+            whole, [arrays for arrays, _ in results], lambda name, rank, _, c=columns: np.s_[:, c[rank]]
+        )
+        counts = results[0][1]
+        print(f"   {ranks} ranks, {name:10}: serial to {off:.0e}, {counts[0]} messages, {counts[1]} bytes")
+        assert off <= 1e-12, f"{ranks} ranks, {name}: off by {off:.1e}, limit 1e-12"
+        assert counts[0] == messages * (ranks - 1), f"{counts[0]} messages, not {messages * (ranks - 1)}"
+        if ranks != 3:  # which divides neither the heads nor the tokens
+            sent[name][ranks] = counts[1] / 8 / size
+for ranks in (2, 4):
+    sent["tokens of part 6"][ranks] = run_ranks(ranks, by_tokens)[0][2][1] / 8 / size
+    counts = [by_ranks[ranks] * ranks / (ranks - 1) for by_ranks in sent.values()]
+    print(f"   {ranks} ranks: " + ", ".join(f"{name} {n:g}" for name, n in zip(sent, counts, strict=True)))
+    assert counts == [6, 8 / ranks, 8], f"{ranks} ranks: {counts}, expected 6, {8 / ranks} and 8"
+off = measured.error_in_training(partial(SequenceParallel, form="ulysses"), 3, small, token_mean, symbols)
+print(f"   the library's transformer by all-to-alls, three ranks: serial to {off:.0e}")
+assert off <= bound_for(float), f"three ranks: off by {off:.1e}, limit {bound_for(float):.0e}"
+factors = {
+    "ring": lambda p: 6 + 0 * p,
+    "all-to-all": lambda p: 8 / p,
+    "tokens of part 6": lambda p: 8 + 0 * p,
+}
+save(drawings.turned_array(S, HEADS, 4, sent, factors), FIGURES / "turned.png")
+
+# %% [markdown]
+# If ranks and tokens grow together, a rank of the all-to-all sends as much as before, 8 / p of a row that is
+# p times as long. In the library this is `ulysses.py`, called after the paper's DeepSpeed-Ulysses;
+# `SequenceParallel` (`sequence_parallel.py`) takes `form="ring"` or `form="ulysses"`, and hands each pass
+# `SplitTokens` (`split_tokens.py`), which layers ask for attention, places and masks.
+#
+# *What limits p?* The number of heads: a rank without a head only passes tokens on. *Why is there no balance
+# to care for?* Each rank has all tokens of its heads, so all compute as many pairs. *When does the ring win?*
+# Where there are more ranks than heads, or where its messages are hidden behind the tiles: an all-to-all ends
+# before attention can start.
+#
+# Read: Jacobs et al. 2023 (DeepSpeed-Ulysses), arXiv:2309.14509, section 3.
+#
+# ## 9. Packed documents, one mean
 # Documents have different lengths, and arrays have rows of one length. One document in each row, filled up
 # with padding, wastes most of the work. So several documents are *packed* into a row, and the mask of part 1
 # keeps them apart. Three more things must be right:
@@ -578,7 +787,7 @@ save(drawings.activation_bars(bars), FIGURES / "activations.png")
 # Here are five documents in rows of 12 letters, each in the first row with room for it (packing.py).
 
 # %%
-print("\n7. Packed documents, one mean")
+print("\n9. Packed documents, one mean")
 DOCUMENTS = "sequences", "a_tape", "heads", "key", "we"
 x, y = packed(DOCUMENTS)
 alone = [packed([text]) for text in DOCUMENTS]

@@ -94,7 +94,33 @@ def gathered(x, comm):
 
 
 # %% [markdown]
-# ## 7. Positions in a packed row
+# ## 7. A ring without a mask
+# Four ranks share 64 tokens on a ring. With the causal mask, rows in plain order last 904 pairs, and rows in
+# zig-zag order 520. Edit: no mask; each query sees all keys, also the later ones. How long do they last?
+#
+# - a: plain order longer, and zig-zag still shorter, by the same quotient of 1.74
+# - b: both as long
+# - c: zig-zag order longer than plain order: its ranks have two blocks each
+
+# %%
+PREDICTION_7 = ""
+CAUSAL = True
+
+# %% [markdown]
+# ## 8. More ranks than heads
+# A row of 8 tokens with 4 heads is turned by all-to-alls. On four ranks each has one head, and the result is
+# that of one machine. Edit: take 8 ranks. What happens?
+#
+# - a: an error: there are not enough heads
+# - b: each rank gets half of a head, and the result is right
+# - c: four ranks have no head and compute nothing, and the result is right
+
+# %%
+PREDICTION_8 = ""
+RANKS = 4
+
+# %% [markdown]
+# ## 9. Positions in a packed row
 # Two documents are packed into one row, and a mask keeps them apart. Their places start again at 0 in each,
 # and the row has the loss of the two documents alone. Edit: let the places "run on" through the row. Which
 # predictions change?
@@ -104,7 +130,7 @@ def gathered(x, comm):
 # - c: those of the second document alone
 
 # %%
-PREDICTION_7 = ""
+PREDICTION_9 = ""
 PLACES = "start again"
 
 
