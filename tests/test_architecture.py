@@ -358,7 +358,7 @@ def test_the_check_of_rooms_sees_a_file_without_a_name():
 
 # The index: a strategy's file says which slide it belongs to, and which lesson draws it.
 
-STRATEGIES = ("data_parallel", "model_parallel", "pipeline", "collectives")
+STRATEGIES = ("data_parallel", "model_parallel", "sequence_parallel", "pipeline", "collectives")
 TAUGHT = [p for p in LIBRARY if p.name != "__init__.py" and set(STRATEGIES) & set(p.parts)]
 ENGINE_TAUGHT = [Path("minigrad", f"{name}.py") for name in ("tape", "op", "tensor", "optim", "train")]
 

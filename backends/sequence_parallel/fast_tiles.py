@@ -1,6 +1,6 @@
 """The host's forms of ``tiles.py``: tiles of a block that stay in the cache, and none that nobody sees.
 
-Lecture section: sequence parallelism.
+Lecture section: sequence parallelism. Lesson: 17_sequences.
 """
 
 from __future__ import annotations

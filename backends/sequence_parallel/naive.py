@@ -1,6 +1,7 @@
 """Ring attention as on the slide: keys and values go round as two messages, and nothing goes on meanwhile.
 
-Lecture section: sequence parallelism. ``ring.py`` sends one message, and computes while it is on its way.
+Lecture section: sequence parallelism. Lesson: 17_sequences. ``ring.py`` sends one message, and computes
+while it is on its way.
 """
 
 from __future__ import annotations

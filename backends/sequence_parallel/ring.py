@@ -1,9 +1,10 @@
 """Ring attention: each rank keeps its queries, and the keys and values of all ranks go round.
 
-Lecture section: sequence parallelism. In step t rank r has the keys of rank r - t, and ``merge`` joins what
-its queries see there to what they saw before (Liu, Zaharia and Abbeel 2023). The next block is on its way
-while this one is computed. Backward sends the blocks round again, and behind them the gradients of those that
-have passed, which after the last step are one hop from home. ``naive.py`` is the slide itself.
+Lecture section: sequence parallelism. Lesson: 17_sequences. In step t rank r has the keys of rank r - t, and
+``merge`` joins what its queries see there to what they saw before (Liu, Zaharia and Abbeel 2023). The next
+block is on its way while this one is computed. Backward sends the blocks round again, and behind them the
+gradients of those that have passed, which after the last step are one hop from home. ``naive.py`` is the
+slide itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Every rank has the whole model and some tokens of each row; attention goes over all ranks.
 
-Lecture section: sequence parallelism. The ranks' losses are terms of one loss and their gradients add up, as
-in data parallelism, from which it derives; what is shared is a sample. ``ring.py`` and ``ulysses.py`` have
-the two forms of attention, ``split_tokens.py`` has what layers ask.
+Lecture section: sequence parallelism. Lesson: 17_sequences. The ranks' losses are terms of one loss and
+their gradients add up, as in data parallelism, from which it derives; what is shared is a sample.
+``ring.py`` and ``ulysses.py`` have the two forms of attention, ``split_tokens.py`` has what layers ask.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a pass knows of its tokens where other ranks have the other tokens of its rows.
 
-Lecture section: sequence parallelism. Layers ask the tokens of the pass for attention, places and masks of
-dropout, so no layer is replaced: attention is that of all ranks, places are those of the columns, and a mask
-is drawn for the whole rows, of which it takes these columns.
+Lecture section: sequence parallelism. Lesson: 17_sequences. Layers ask the tokens of the pass for attention,
+places and masks of dropout, so no layer is replaced: attention is that of all ranks, places are those of the
+columns, and a mask is drawn for the whole rows, of which it takes these columns.
 """
 
 from __future__ import annotations

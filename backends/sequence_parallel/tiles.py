@@ -1,8 +1,9 @@
 """Attention to some of the keys, whose results ``merge`` into that of all keys, in any order.
 
-Lecture section: sequence parallelism. Of a block of keys a query needs its mean of the values and lse, the
-logarithm of its sum of exponentials (Milakov and Gimelshein 2018); backward computes the weights of a block
-again, from the lse of all keys (Dao 2023, section 3.1). ``fast_tiles.py`` joins the forms of the host.
+Lecture section: sequence parallelism. Lesson: 17_sequences. Of a block of keys a query needs its mean of the
+values and lse, the logarithm of its sum of exponentials (Milakov and Gimelshein 2018); backward computes the
+weights of a block again, from the lse of all keys (Dao 2023, section 3.1). ``fast_tiles.py`` joins the forms
+of the host.
 """
 
 from __future__ import annotations

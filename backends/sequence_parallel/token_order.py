@@ -1,8 +1,9 @@
 """Which tokens of a row each rank has: consecutive ones, or a part from the front and one from the back.
 
-Lecture section: sequence parallelism. Under a causal mask a late token sees more keys than an early one. With
-consecutive tokens the last rank of a ring therefore computes most, and all wait for it. In zig-zag order each
-rank has one early and one late part, and all see as many keys (Llama 3, arXiv:2407.21783, section 3.3.2).
+Lecture section: sequence parallelism. Lesson: 17_sequences. Under a causal mask a late token sees more keys
+than an early one. With consecutive tokens the last rank of a ring therefore computes most, and all wait for
+it. In zig-zag order each rank has one early and one late part, and all see as many keys (Llama 3,
+arXiv:2407.21783, section 3.3.2).
 """
 
 from __future__ import annotations

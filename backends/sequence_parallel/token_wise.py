@@ -1,6 +1,6 @@
 """Which layers are right where ranks share the tokens of a row: those that act on each token alone.
 
-Lecture section: sequence parallelism.
+Lecture section: sequence parallelism. Lesson: 17_sequences, by ``sequence_parallel.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Attention by an all-to-all: the ranks' tokens of all heads become all tokens of the rank's heads, and back.
 
-Lecture section: sequence parallelism. Between the two exchanges attention is that of one machine (Jacobs et
-al. 2023, DeepSpeed-Ulysses, section 3). More ranks send less, but only as many have work as there are heads.
+Lecture section: sequence parallelism. Lesson: 17_sequences. Between the two exchanges attention is that of
+one machine (Jacobs et al. 2023, DeepSpeed-Ulysses, section 3). More ranks send less, but only as many have
+work as there are heads.
 """
 
 from __future__ import annotations

@@ -631,7 +631,8 @@ for order in ("contiguous", "zigzag"):
 # all ranks, and each has a term of its gradient. So the gradients travel behind their keys, and each rank
 # adds its term; from the last rank they come home. `naive.py` in `backends/sequence_parallel` is the loop
 # above with its backward. `ring.py` sends the next keys while it computes with these, so that a message takes
-# no time of its own if it is faster than the product.
+# no time of its own if it is faster than the product. What a block gives, and its gradients, are in
+# `tiles.py`, and in `fast_tiles.py` by tiles that stay in the cache.
 #
 # *Who waits?* With a causal mask the steps are not equal. Four tokens on two ranks in *plain* order: rank 0
 # has tokens 0 and 1, and rank 1 has 2 and 3. In step 0 both see their own keys, 3 pairs of a query and a key

@@ -25,6 +25,7 @@ from tests.bugs import (
     in_pipelines,
     in_planner,
     in_resuming,
+    in_ring_lesson,
     in_sequences_by_ranks,
     in_servers,
     in_stopping,
@@ -65,5 +66,6 @@ PARTS = {
     "logs": in_logs.BUGS,
     "text": in_text.BUGS,
     "cluster": in_cluster.BUGS,
+    "lesson of the ring": in_ring_lesson.BUGS,
     "checkpoints in memory": in_memory_checkpoints.BUGS,
 }

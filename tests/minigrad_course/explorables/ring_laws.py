@@ -28,3 +28,17 @@ def lasts_as_long(order, columns):
         took = sum(lengths(np.array(pairs), sizes, message))
         assert took == clock, f"messages of {message}: {took}, on a clock {clock}"
     assert order["time"] == sum(lengths(np.array(pairs), sizes, 0))
+
+
+def keeps_its_order(name, owners):
+    """Plain: consecutive tokens; zig-zag: the same from the front and from the back; striped: in turn."""
+    ranks = 1 + max(owners)
+    changes = [after - before for before, after in zip(owners, owners[1:], strict=False)]
+    right = {
+        "plain": set(changes) == {0, 1},
+        "zig-zag": owners == owners[::-1] and set(changes[: len(owners) // 2 - 1]) == {0, 1},
+        "striped": owners == [token % ranks for token in range(len(owners))],
+    }
+    assert right[name], f"{name} order of {ranks} ranks has the owners {owners}"
+    counts = [owners.count(rank) for rank in range(ranks)]
+    assert len(set(counts)) == 1, f"the ranks have {counts} tokens"

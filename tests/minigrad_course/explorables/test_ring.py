@@ -11,7 +11,7 @@ from minigrad_course.explorables.ring_table import ORDERS, RANKS, TOKENS, length
 
 from backends.sequence_parallel.token_order import pairs_of
 from tests.minigrad_course.explorables import node
-from tests.minigrad_course.explorables.ring_laws import counts_pairs, lasts_as_long
+from tests.minigrad_course.explorables.ring_laws import counts_pairs, keeps_its_order, lasts_as_long
 
 STEPS = """
     const { balanced, pairsOf, stepsOf } = await load("ring_steps.mjs");
@@ -42,6 +42,12 @@ def data():
 def test_pairs_and_time_are_those_of_a_loop(data, ranks, order):
     counts_pairs(data["orders"][ranks][order], ranks)
     lasts_as_long(data["orders"][ranks][order], ring_table.columns(order, ranks))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("ranks", RANKS)
+def test_an_order_is_what_its_button_says(data, ranks, order):
+    keeps_its_order(order, [int(digit) for digit in data["orders"][ranks][order]["owners"]])
 
 
 def test_four_ranks_last_904_and_520_pairs(data):
