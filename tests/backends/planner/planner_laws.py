@@ -29,13 +29,17 @@ from backends.planner.planner import best_first
 from backends.planner.transformer_sizes import TransformerSizes
 from backends.sequence_parallel import SequenceParallel
 from backends.stack import Stack
-from minigrad import optim
+from minigrad import loops, optim
 from minigrad.data import Batch, shares
+from minigrad.environment import variable
 from minigrad.models import NETS, Net
 from minigrad.serial import Serial
 from minigrad.strategy import Strategy
 from minigrad.tape import Tape
 from minigrad.work import Work
+
+HOLDS_IN_LOOPS = loops.available() and variable("MINIGRAD_OPS") != "readable"
+"""Whether norms hold four statistics and attention one number for each query, as the planner says."""
 
 
 def net_of(sizes: TransformerSizes) -> Net:

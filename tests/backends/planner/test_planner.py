@@ -12,7 +12,6 @@ from backends.partition import optimal
 from backends.planner import Hardware, Layout, TransformerSizes, best_first, layouts
 from backends.planner.counted_sizes import CountedSizes
 from backends.planner.net_sizes import NetSizes
-from minigrad import loops
 from minigrad.models import NETS
 from tests.backends.lanes import thorough
 from tests.backends.planner import planner_laws as laws
@@ -45,7 +44,7 @@ def test_ranks_send_what_a_step_counts(data, sizes, batch):
     laws.sends_what_ranks_send(sizes, laws.net_of(sizes), layout, batch)
 
 
-@pytest.mark.skipif(not loops.available(), reason="without Numba norms hold two statistics, not four")
+@pytest.mark.skipif(not laws.HOLDS_IN_LOOPS, reason="readable ops hold other numbers than loops")
 @settings(max_examples=settings().max_examples // 2)
 @given(st.data(), transformers(), st.integers(1, 8))
 def test_ranks_hold_what_their_tapes_hold(data, sizes, batch):
