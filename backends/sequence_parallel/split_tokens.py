@@ -57,7 +57,7 @@ class SplitTokens(Tokens):
 
     def places(self, shape: tuple[int, ...]) -> Array:
         self.check_shape("positions", shape)
-        return self.own if self.position is None else super().places(shape)[:, self.own]
+        return self.own if self.position is None else self.local_part(super().places(shape))
 
     def mask(self, mask: Mask) -> Mask:
         return ColumnsMask(mask, self)
@@ -75,19 +75,21 @@ class SplitTokens(Tokens):
             )
         self.check_shape("attention", np.shape(qkv))
         if documents is not None:
-            documents = self.gathered(documents)
+            documents = self.all_gather(Tensor(documents).data)
         elif self.document is not None:
             documents = self.document
         return FORMS[self.form](qkv, comm=self.comm, columns=self.columns, documents=documents, **masks)
 
-    def gathered(self, part: Any) -> Array:
-        """An array (B, S) of the whole rows, from that of each rank's columns."""
-        parts = allgather(self.comm, Tensor(part).data)
-        xp = array_module(parts[0])
-        whole = xp.empty((len(parts[0]), self.length), parts[0].dtype)
-        for own, x in zip(self.columns, parts, strict=True):
-            whole[:, own] = x
+    def all_gather(self, x: Array) -> Array:
+        parts = allgather(self.comm, x)
+        xp = array_module(x)
+        whole = xp.empty((len(x), self.length, *x.shape[2:]), x.dtype)
+        for own, part in zip(self.columns, parts, strict=True):
+            whole[:, own] = part
         return whole
+
+    def local_part(self, x: Array) -> Array:
+        return x[:, self.own]
 
     def check_shape(self, what: str, shape: tuple[int, ...]) -> None:
         """Raise ValueError unless ``shape`` is that of this rank's tokens (B, n, ...)."""
@@ -107,4 +109,4 @@ class ColumnsMask(NamedTuple):
     def keep(self, shape: tuple[int, ...], p: float) -> Array:
         """``RandomMask.keep`` for tokens (B, n, ...); raises ValueError for another shape."""
         self.tokens.check_shape("dropout", shape)
-        return self.whole.keep((shape[0], self.tokens.length, *shape[2:]), p)[:, self.tokens.own]
+        return self.tokens.local_part(self.whole.keep((shape[0], self.tokens.length, *shape[2:]), p))

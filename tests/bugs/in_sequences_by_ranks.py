@@ -106,6 +106,10 @@ def segments_run_again_alike() -> None:
     sequence_laws.trains(SequenceParallel, 2, NET, build=sequence_laws.again(NET, "segments"), sizes=(3, 2))
 
 
+def experts_have_places_for_rows() -> None:
+    sequence_laws.trains(SequenceParallel, 2, NET, build=sequence_laws.with_experts(NET), sizes=(3, 2))
+
+
 class Mixing(nn.Linear):
     """A linear layer whose forward adds the other tokens."""
 
@@ -177,10 +181,10 @@ BUGS = [
     Bug("places are those of the rank", "SplitTokens.places", "self.own if", "np.arange(shape[1]) if",
         training_is_serial, SERIAL),
     Bug("masks are drawn for the rank's tokens", "ColumnsMask.keep",
-        "self.whole.keep((shape[0], self.tokens.length, *shape[2:]), p)[:, self.tokens.own]",
+        "self.tokens.local_part(self.whole.keep((shape[0], self.tokens.length, *shape[2:]), p))",
         "self.whole.keep(shape, p)", whole_masks_are_drawn, "assert|tolist"),
-    Bug("masks are those of the first columns", "ColumnsMask.keep", "[:, self.tokens.own]",
-        "[:, : shape[1]]", training_is_serial, SERIAL),
+    Bug("masks are those of the first columns", "SplitTokens.local_part", "x[:, self.own]",
+        "x[:, : len(self.own)]", training_is_serial, SERIAL),
     Bug("a part that runs again draws masks of whole rows", "ForwardPass.copy", '"tokens": self.tokens',
         '"tokens": None', segments_run_again_alike, f"{SERIAL}|wait|shape"),
     Bug("a pass without documents has no tokens", "AttentionCore.forward",
@@ -196,11 +200,16 @@ BUGS = [
         means_of_parts_are_refused, "nobody says"),
     Bug("groups of the data axis have all tokens", "Grid.along", "line[axis] = 0",
         "line[axis] = 0\n    line[2] = 0", stacks_train_like_serial, f"{SERIAL}|wait|Error"),
-    Bug("documents stand in the order of ranks", "SplitTokens.gathered", "return whole",
+    Bug("documents stand in the order of ranks", "SplitTokens.all_gather", "return whole",
         "return xp.concatenate(parts, axis=1)", documents_of_a_keyword_are_apart, SERIAL),
     Bug("documents of a keyword are forgotten", "SplitTokens.self_attention",
-        "documents = self.gathered(documents)", "documents = self.document",
+        "documents = self.all_gather(Tensor(documents).data)", "documents = self.document",
         documents_of_a_keyword_are_apart, SERIAL),
+    Bug("the shares of experts are those of the rank's tokens", "routing.route",
+        "of_rows[:, :, 0]]", "experts[:, :, 0]]", experts_have_places_for_rows, SERIAL),
+    Bug("the penalty of experts is that of all tokens on each rank", "routing.route",
+        "np.maximum(lengths, 1)[:, None]\n", "np.maximum(tokens.local_part(counted).sum(1), 1)[:, None]\n",
+        experts_have_places_for_rows, SERIAL),
     Bug("documents of the batch are forgotten", "SplitTokens.self_attention",
         "documents = self.document", "documents = None", documents_are_apart, SERIAL),
     Bug("a forward of one's own inherits what another does", "Module.__init_subclass__",

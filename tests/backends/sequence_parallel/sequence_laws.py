@@ -113,6 +113,18 @@ def again(net: Net, kind: str) -> Callable[..., Any]:
     return build
 
 
+def with_experts(net: Net) -> Callable[..., Any]:
+    """How a net is built whose last block has three experts, with places for some of its tokens."""
+
+    def build(rng: np.random.Generator) -> Any:
+        model = net.build(rng)
+        experts = nn.Experts(net.width, 3, hidden=5, choices=2, capacity=0.7, penalty=0.3, rng=rng)
+        model.layers[net.blocks] = nn.TransformerBlock(net.width, net.heads, feed_forward=experts, rng=rng)
+        return model
+
+    return build
+
+
 class Packed(nn.Module):
     """A transformer whose symbols, places and documents are in x (B, S, 3)."""
 

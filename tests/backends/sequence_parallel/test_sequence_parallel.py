@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
+from backends.data_parallel import DataParallel
+from backends.expert_parallel import ExpertParallel
+from backends.grid import Grid
 from backends.sequence_parallel import SequenceParallel
 from backends.sequence_parallel.split_tokens import SplitTokens
 from backends.sequence_parallel.token_order import ORDERS, columns_of
@@ -84,6 +87,25 @@ def test_documents_of_a_keyword_are_gathered(ranks, form):
         batches=batches,
         build=lambda rng: laws.Packed(NET, rng),
     )
+
+
+@pytest.mark.parametrize("documents", [False, True])
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_experts_have_places_for_whole_rows(ranks, documents):
+    """A rank asks the others whom their tokens have chosen."""
+    laws.trains(
+        lambda comm: SequenceParallel(comm, micro_batches=2), ranks, NET,
+        documents=documents, build=laws.with_experts(NET),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("outer", [DataParallel, ExpertParallel])
+def test_experts_stand_in_stacks_with_shared_tokens(outer):
+    def strategy(comm):
+        grid = Grid(comm, data=2, sequence=2)
+        return Stack(outer(grid.data), SequenceParallel(grid.sequence))
+
+    laws.trains(strategy, 4, NET, build=laws.with_experts(NET))
 
 
 LOSSES = {
