@@ -56,11 +56,11 @@ class Tokens:
         """The tokens of other rows, of which the columns here are the same."""
         return type(self)(position, document)
 
-    def all_gather(self, x: np.ndarray) -> np.ndarray:
+    def all_gather(self, x: Array) -> Array:
         """What x (B, n, ...) has for the n columns that are here, for all columns (B, S, ...) of the rows."""
         return x
 
-    def local_part(self, x: np.ndarray) -> np.ndarray:
+    def local_part(self, x: Array) -> Array:
         """What x (B, S, ...) has for the columns that are here."""
         return x
 

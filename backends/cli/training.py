@@ -25,7 +25,7 @@ from minigrad.lr_schedules import SCHEDULES, Schedule, find_schedule, warm_up
 from minigrad.metric import ACCURACY, Metric
 from minigrad.models import Net, find_net
 from minigrad.module import Module
-from minigrad.nn.experts import dropped_share
+from minigrad.nn.experts import share_dropped
 from minigrad.optim import OPTIMIZERS, find_optimizer
 from minigrad.strategy import Strategy
 from minigrad.train import History, fit
@@ -324,7 +324,7 @@ class Training(NetSettings):
         if figures.get("lost"):  # the ranks cannot come together, and the model is whole
             return figures, model
         whole = self.whole_model(backend, model)
-        share = dropped_share(whole, partial(metric.measure, whole, test))
+        share = share_dropped(whole, partial(metric.measure, whole, test))
         figures |= {} if share is None else {"dropped_share": share}
         backend.close()
         return figures, whole

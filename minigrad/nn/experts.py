@@ -159,7 +159,7 @@ class Experts(Module, OwnState):
         )
 
 
-def dropped_share(model: Module, evaluate: Callable[[], object]) -> float | None:
+def share_dropped(model: Module, evaluate: Callable[[], object]) -> float | None:
     """The share of choices that find no place in ``evaluate()``; None for a model without experts."""
     mixtures = {module for module in model.modules() if isinstance(module, Experts)}
     before = [(mixture, mixture.routed, mixture.dropped) for mixture in mixtures]

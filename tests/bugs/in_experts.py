@@ -13,6 +13,7 @@ from backends.expert_parallel.exchange import exchange
 from backends.grid import Grid
 from backends.laws import trains_like_serial
 from backends.pipeline import Pipeline
+from backends.sequence_parallel import SequenceParallel
 from backends.stack import Stack
 from minigrad import nn, ops
 from minigrad.data import Batch
@@ -99,9 +100,20 @@ def checkpoints_are_of_serial_runs() -> None:
     expert_laws.resumes(ExpertParallel, 2, ExpertParallel, 3)
 
 
+def tokens_on_ranks_are_routed_like_rows() -> None:
+    """The ranks of a ring have the first and the last tokens of rows, and those between."""
+    batches = expert_laws.batches_of((4,))
+    for net in (Net(capacity=0.5), Net(capacity=10.0, penalty=3.0)):
+        run_ranks(
+            2,
+            lambda comm, net=net: trains_like_serial(
+                SequenceParallel, comm, net.build, expert_laws.LOSS, batches
+            ),
+        )
+
+
 # Bugs
 
-LOOPS = "Mismatch|AssertionError|has|differ|not equal"
 SERIAL = "of its scale on rank"
 
 BUGS = [
@@ -181,6 +193,13 @@ BUGS = [
     Bug("a pipeline reports the penalties of its last stage", "engine.Step.forward",
         "if loss is not None or forward_pass.penalties:", "if loss is not None:",
         penalties_of_all_stages_are_in_the_loss, "loss .* differs"),
+    Bug("a rank's tokens have the routes of the first ones", "SplitTokens.local_part", "x[:, self.own]",
+        "x[:, : len(self.own)]", tokens_on_ranks_are_routed_like_rows, SERIAL),
+    Bug("choices stand in the order of ranks", "SplitTokens.all_gather", "return whole",
+        "return xp.concatenate(parts, axis=1)", tokens_on_ranks_are_routed_like_rows, SERIAL),
+    Bug("the mean gate of a row is that of some tokens", "Experts.carrying_penalty",
+        "np.maximum(routes.lengths, 1)", "np.maximum(routes.counted.sum(1), 1)",
+        tokens_on_ranks_are_routed_like_rows, SERIAL),
     Bug("the inverse of a permutation is the permutation", "exchange.exchange",
         'places = np.argsort(order, kind="stable")', "places = order", no_token_is_lost, "Not equal|equal"),
     Bug("results go back in the order of experts", "exchange.exchange",

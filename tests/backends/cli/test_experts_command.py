@@ -30,6 +30,7 @@ def figures(minigrad, tmp_path, *arguments):
     "ranks",
     ["--data 2 --expert-parallel", "--data 4 --expert-parallel", "--data 2 --pipe 2 --expert-parallel"]
     + ["--data 2 --strategy bucketed", "--pipe 2 --recompute", "--data 2 --model 2 --expert-parallel"]
+    + ["--sequence 2 --sequence-form ulysses", "--data 2 --sequence 2 --expert-parallel"]
     + ["--data 3 --expert-parallel --choices 2 --capacity 0.5", "--expert-parallel --capacity 0"],
 )
 def test_experts_are_proved(minigrad, ranks):

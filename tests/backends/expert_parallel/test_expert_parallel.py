@@ -16,6 +16,7 @@ from backends.grid import Grid
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline import Pipeline
 from backends.pipeline.asynchronous import AsynchronousPipeline
+from backends.sequence_parallel import SequenceParallel
 from backends.stack import Stack
 from minigrad import nn
 from minigrad.capture import Captured
@@ -98,26 +99,33 @@ def test_places_for_each_rank_are_those_of_a_serial_run_over_groups(ranks):
     assert run_ranks(1, strategy)[0].traits.equals_serial
 
 
-def test_padding_takes_no_place_on_any_rank():
+def batches_with_padding(sizes):
+    """Rows of which each has one token less than the one before it."""
     batches = []
-    for batch in batches_of([5, 3, 1]):
+    for batch in batches_of(sizes):
         document = np.where(np.arange(6) < 6 - np.arange(len(batch))[:, None], 0, -1)
         targets = np.where(document < 0, -1, batch.y)
         batches.append(Batch(batch.x, targets, tokens=Tokens(document=document)))
+    return batches
 
+
+def test_padding_takes_no_place_on_any_rank():
     def work(comm):
+        batches = batches_with_padding([5, 3, 1])
         laws.trains_like_serial(ExpertParallel, comm, Net(capacity=0.5).build, LOSS, batches)
 
     run_ranks(3, work)
 
 
-def stack(comm, *, outer=1, micro=1, recompute=False, schedule="1f1b", plan=None, **axes):
-    """Data by experts by layers by neurons, as far as they have several ranks."""
+def stack(comm, *, outer=1, micro=1, recompute=False, schedule="1f1b", plan=None, form="ring", **axes):
+    """Data by experts by tokens by layers by neurons, as far as they have several ranks."""
     grid = Grid(comm, **axes)
     data = grid.data
     inner = data.size // outer
     members = [DataParallel(data.split(data.rank % inner, data.rank // inner))] if outer > 1 else []
     members += [ExpertParallel(data.split(data.rank // inner, data.rank % inner), micro_batches=micro)]
+    if "sequence" in axes:
+        members += [SequenceParallel(grid.sequence, form=form)]
     if "pipe" in axes:
         members += [Pipeline(grid.pipe, micro_batches=2, recompute=recompute, schedule=schedule)]
     if "model" in axes:
@@ -131,6 +139,9 @@ LAYOUTS = {
     "expert 2 x pipe 2, again": {"data": 2, "pipe": 2, "recompute": True, "schedule": "zb-h1"},
     "data 2 x expert 2 x pipe 2": {"data": 4, "outer": 2, "pipe": 2},
     "expert 2 x model 2": {"data": 2, "model": 2},
+    "expert 2 x sequence 2": {"data": 2, "sequence": 2},
+    "data 2 x expert 2 x sequence 2": {"data": 4, "outer": 2, "sequence": 2, "form": "ulysses"},
+    "expert 2 x sequence 2 x pipe 2": {"data": 2, "sequence": 2, "pipe": 2, "recompute": True},
     "expert 2 x pipe 2 x model 2": {"data": 2, "pipe": 2, "model": 2, "plan": {"1.attention": "heads"}},
 }
 
@@ -138,7 +149,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_stacks_train_like_serial(layout):
     axes = LAYOUTS[layout]
-    ranks = int(np.prod([axes.get(axis, 1) for axis in ("data", "pipe", "model")]))
+    ranks = int(np.prod([axes.get(axis, 1) for axis in ("data", "pipe", "sequence", "model")]))
     trains(lambda comm: stack(comm, **axes), ranks, Net(), sizes=(7, 1))
 
 
@@ -175,6 +186,27 @@ def test_blocks_with_experts_run_twice_like_serial(segments):
 @pytest.mark.parametrize(("ranks", "micro", "rows"), [(1, 1, 4), (2, 1, 4), (3, 2, 4), (4, 1, 2)])
 def test_each_mixture_sends_five_messages_to_each_rank(ranks, micro, rows):
     laws.layer_sends(lambda comm: ExpertParallel(comm, micro_batches=micro), ranks, rows, Net())
+
+
+@few
+@given(nets(), st.integers(1, 4), st.sampled_from(["ring", "ulysses"]), st.booleans())
+def test_ranks_with_some_tokens_of_each_row_route_whole_rows(net, ranks, form, padded):
+    batches = batches_with_padding((4, 1)) if padded else batches_of((4, 1))
+
+    def work(comm):
+        strategy = SequenceParallel(comm, form=form)
+        laws.trains_like_serial(lambda comm: strategy, comm, net.build, LOSS, batches)
+
+    run_ranks(ranks, work)
+
+
+def test_ranks_with_some_tokens_of_each_row_have_no_places_for_all():
+    def work(comm):
+        of_batch = Net(capacity_per="batch")
+        laws.trains_like_serial(SequenceParallel, comm, of_batch.build, LOSS, batches_of([4]))
+
+    with pytest.raises(ValueError, match="some tokens of each row cannot have places for all"):
+        run_ranks(2, work)
 
 
 @pytest.mark.parametrize(("ranks", "on"), [(2, 1), (1, 4), (4, 3)])
