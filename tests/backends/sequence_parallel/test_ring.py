@@ -110,6 +110,12 @@ def test_a_ring_hides_the_link(ranks, seconds, latency):
     laws.hides_the_link(ring_attention, columns_of, ranks, seconds, latency)
 
 
+@pytest.mark.parametrize("order", ["zigzag", "contiguous"])
+@pytest.mark.parametrize(("ranks", "tokens"), [(1, 2), (3, 1), (8, 4)])
+def test_a_causal_ring_computes_as_much_as_its_order_allows(order, ranks, tokens):
+    laws.computes_as_much_as_its_order_allows(ring_attention, columns_of, order, ranks, tokens)
+
+
 def test_wrong_rows_are_refused():
     columns = columns_of(6, 2)
     x = np.zeros((1, 4, 1, 6))
