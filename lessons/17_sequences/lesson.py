@@ -574,9 +574,10 @@ save(drawings.activation_bars(bars), FIGURES / "activations.png")
 # Read: Korthikanti et al. 2022, arXiv:2205.05198, section 4.
 #
 # ## 7. A ring of keys
-# By heads, and by the tokens of part 6, every rank still sees the whole row somewhere. A row can be too long
-# for that. So now the ranks share the tokens in the whole net, and each has all weights. A layer that treats
-# each token alone does not notice. Attention does: a query may see keys that another rank has.
+# By heads, and also by the tokens of part 6, each rank gathers all tokens of a row before a product. A row can
+# be too long for that. So now ranks share the tokens from the first layer to the last: each rank has all
+# weights, some tokens, and their part of everything that backward needs. A layer that treats each token alone
+# does not notice. Attention does, because a query may see keys that another rank has.
 #
 # In *ring attention* each rank keeps its queries, and keys and values travel. In step t = 0, ..., p - 1 rank
 # r has those of rank r - t (numbers of ranks are meant modulo p). It computes what they give to its queries,
@@ -634,10 +635,11 @@ for order in ("contiguous", "zigzag"):
 # no time of its own if it is faster than the product. What a block gives, and its gradients, are in
 # `tiles.py`, and in `fast_tiles.py` by tiles that stay in the cache.
 #
-# *Who waits?* With a causal mask the steps are not equal. Four tokens on two ranks in *plain* order: rank 0
-# has tokens 0 and 1, and rank 1 has 2 and 3. In step 0 both see their own keys, 3 pairs of a query and a key
-# each (a token sees itself and the one before it). In step 1 rank 1 sees all keys of rank 0, 4 pairs, and
-# rank 0 sees nothing, since all keys of rank 1 are later: it waits. All steps together last 3 + 4 = 7 pairs.
+# *Who waits?* With a causal mask the steps are not equally long. We count time in *pairs* of a query and a key
+# that it sees, since each pair takes the same two products. Four tokens on two ranks in *plain* order: rank 0
+# has tokens 0 and 1, rank 1 has 2 and 3. In step 0 both work on their own keys, and have 3 pairs: the first
+# token sees itself, the second one both. In step 1 rank 1 sees all keys of rank 0, 4 pairs, and rank 0 sees
+# nothing, since all keys of rank 1 are later: it waits. The two steps last 3 + 4 = 7 pairs.
 #
 # In *zig-zag* order rank 0 has tokens 0 and 3, a cheap one and a dear one, and rank 1 has 1 and 2. Step 0
 # has 3 pairs on both ranks, and step 1 has 2 on both: token 3 sees tokens 1 and 2, and both of these see
@@ -777,8 +779,8 @@ factors = {
 save(drawings.turned_array(S, HEADS, 4, sent, factors), FIGURES / "turned.png")
 
 # %% [markdown]
-# If ranks and tokens grow together, a rank of the all-to-all sends as much as before, 8 / p of a row that is
-# p times as long. In the library this is `ulysses.py`, called after the paper's DeepSpeed-Ulysses;
+# If ranks and tokens grow together, a rank sends about as much as before by all-to-alls: 8 / p of a row that
+# is p times as long. In the library this is `ulysses.py`, called after the paper's DeepSpeed-Ulysses;
 # `SequenceParallel` (`sequence_parallel.py`) takes `form="ring"` or `form="ulysses"`, and hands each pass
 # `SplitTokens` (`split_tokens.py`), which layers ask for attention, places and masks.
 #

@@ -1,6 +1,6 @@
 // Who waits on the ring: blocks of tokens that the reader gives to ranks, and the steps that follow.
 
-import { balanced, stepsOf } from "./ring_steps.mjs";
+import { balanced, ringCommand, stepsOf } from "./ring_steps.mjs";
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
@@ -157,6 +157,7 @@ function drawSettings() {
     return button;
   }));
   $("ranks").value = state.ranks;
+  $("command").textContent = `${ringCommand(state.ranks)}\n`;
   $("messageword").textContent = message === 0 ? "Messages take no time" : `The keys and values of a token travel for ${message} pair${message > 1 ? "s" : ""}`;
   $("chosenword").textContent = `Give ${rangeOf(chosen)} to`;
   $("ranks-to-give").replaceChildren(...upTo(state.ranks).map((rank) => {
@@ -211,6 +212,15 @@ addEventListener("pointerup", (event) => {
 for (const ranks of data.ranks) $("ranks").append(new Option(ranks));
 $("ranks").onchange = (event) => take(orderOf() ?? "plain", Number(event.target.value));
 $("message").oninput = (event) => { message = Number(event.target.value); draw(); };
+$("copy").onclick = async () => {
+  try {
+    await navigator.clipboard.writeText($("command").textContent);
+    $("copied").textContent = "Copied: paste it into a terminal.";
+  } catch {
+    getSelection().selectAllChildren($("command"));
+    $("copied").textContent = "Selected: press Ctrl+C (or ⌘C) to copy it.";
+  }
+};
 addEventListener("resize", () => draw());
 $("app").hidden = false;
 take("plain");

@@ -25,3 +25,6 @@ export function stepsOf(owners, ranks, message) {
 
 /** All pairs, shared evenly: how long the ring would last if no rank ever waited. */
 export const balanced = (tokens, ranks) => (tokens * (tokens + 1)) / 2 / ranks;
+
+/** The command that proves a ring of so many ranks. */
+export const ringCommand = (ranks) => `minigrad prove --net transformer --sequence ${ranks}`;

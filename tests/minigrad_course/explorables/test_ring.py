@@ -3,6 +3,7 @@ steps as Python does, and Python as a loop over all pairs of tokens.
 """
 
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -87,3 +88,14 @@ def test_the_page_counts_as_python_does():
 def test_a_seeded_bug_counts_otherwise(tmp_path, right, wrong):
     with pytest.raises(AssertionError):
         javascript_agrees(node.broken(tmp_path, "ring_steps.mjs", right, wrong))
+
+
+@node.needs_node
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
+def test_the_copied_command_proves_a_ring(tmp_path):
+    [command] = node.run(
+        'const { ringCommand } = await load("ring_steps.mjs"); return data.map(ringCommand);', [2]
+    )
+    done = node.pasted(command, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "PROVED: all ranks equal the serial run" in done.stdout

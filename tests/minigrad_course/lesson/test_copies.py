@@ -19,7 +19,7 @@ def copies_without_answers(module: ModuleType, folder) -> None:
     for lesson in own.lessons():
         assert (folder / "new" / lesson.file.relative_to(LESSONS)).is_file()
         assert (folder / "new" / lesson.file.parent.name / "questions.py").is_file()
-    assert len(list((folder / "new" / "assignments").glob("*/submission.py"))) == 9
+    assert len(list((folder / "new" / "assignments").glob("*/submission.py"))) == 10
     left_out = ["answers.py", "instructor.md", "*.pyc"]
     assert not [path for name in left_out for path in (folder / "new").rglob(name)]
     (folder / "empty").mkdir()
