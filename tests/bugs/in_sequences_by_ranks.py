@@ -70,6 +70,10 @@ def the_link_is_hidden() -> None:
     ring_laws.hides_the_link(ring_attention, columns_of, 3, 2.0, 1.0)
 
 
+def the_link_is_hidden_in_backward() -> None:
+    ring_laws.hides_two_messages(ring_attention, columns_of, 3, 3.0, 1.0)
+
+
 def training_is_serial() -> None:
     for form in ("ring", "ulysses"):
         sequence_laws.trains(lambda comm, form=form: SequenceParallel(comm, form=form), 3, NET, sizes=(3, 2))
@@ -164,6 +168,11 @@ BUGS = [
         "finish = self.pass_on(kv, Tag.KEYS) if t < p - 1 else None",
         "finish = (lambda: self.pass_on(kv, Tag.KEYS)()) if t < p - 1 else None",
         the_link_is_hidden, r"\(\d"),
+    Bug("gradients wait for their hop", "Ring.backward",
+        "passed = self.pass_on(d if passed is None else d + passed(), Tag.KEYS_GRADIENT)",
+        "arrived = self.pass_on(d if passed is None else d + passed(), Tag.KEYS_GRADIENT)()\n"
+        "            passed = lambda arrived=arrived: arrived",
+        the_link_is_hidden_in_backward, r"\(\d"),
     Bug("merged values keep their scales", "tiles.merge", "o * weight + other * other_weight", "o + other",
         rings_are_whole, f"value {WHOLE}"),
     Bug("rows without keys are no numbers", "tiles.merge", "whole = finite(both)", "whole = both",

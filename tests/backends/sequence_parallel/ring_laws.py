@@ -203,21 +203,37 @@ def computes_as_much_as_its_order_allows(
     assert abs(efficiency - expected) < 1e-12, (efficiency, expected)
 
 
-def hides_the_link(attend: Attend, columns_of: ColumnsOf, ranks: int, seconds: float, latency: float) -> None:
-    """A step of forward takes what is longer, its attention or its message; the last one sends nothing."""
+def seconds_of_passes(
+    attend: Attend, columns_of: ColumnsOf, ranks: int, seconds: float, latency: float
+) -> tuple[float, float]:
+    """When forward and both passes are done, where a block's attention and a message take so long."""
     rows = Rows(ranks, 4 * ranks, causal=False)
     columns = columns_of(rows.length, ranks, "zigzag")
-    _, *inputs = rows.arrays()
+    g, *inputs = rows.arrays()
     cluster = VirtualCluster(ranks, link=Link(latency, 1e30))
 
-    def work(comm: Any) -> None:
-        attend(
-            *(x[:, columns[comm.rank]] for x in inputs),
-            comm=Timed(comm, repeat(seconds)),
-            columns=columns,
-            causal=False,
-        )
+    def work(comm: Any) -> float:
+        own = columns[comm.rank]
+        leaves = [Tensor(x[:, own], requires_grad=True) for x in inputs]
+        with Tape() as tape:
+            y = attend(*leaves, comm=Timed(comm, repeat(seconds)), columns=columns, causal=False)
+        forward = comm.time()
+        tape.backward(y, g[:, own])
+        return forward
 
-    cluster.run(work)
+    return max(cluster.run(work)), cluster.seconds
+
+
+def hides_the_link(attend: Attend, columns_of: ColumnsOf, ranks: int, seconds: float, latency: float) -> None:
+    """A step of forward takes what is longer, its attention or its message; the last one sends nothing."""
+    forward, _ = seconds_of_passes(attend, columns_of, ranks, seconds, latency)
     expected = (ranks - 1) * max(seconds, latency) + seconds
-    assert abs(cluster.seconds - expected) < 1e-9, (cluster.seconds, expected)
+    assert abs(forward - expected) < 1e-9, (forward, expected)
+
+
+def hides_two_messages(
+    attend: Attend, columns_of: ColumnsOf, ranks: int, seconds: float, latency: float
+) -> None:
+    """Where a step is longer than its two messages, backward waits for the gradients' last hop alone."""
+    forward, both = seconds_of_passes(attend, columns_of, ranks, seconds, latency)
+    assert abs(both - forward - (ranks * seconds + latency)) < 1e-9, (forward, both)

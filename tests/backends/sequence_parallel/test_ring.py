@@ -12,6 +12,7 @@ from backends.sequence_parallel.naive import naive_ring_attention
 from backends.sequence_parallel.ring import ring_attention, ring_self_attention
 from backends.sequence_parallel.token_order import ORDERS, columns_of, pairs_of
 from backends.sequence_parallel.ulysses import ulysses_attention
+from minigrad import Tape, Tensor, ops
 from tests.backends.sequence_parallel import ring_laws as laws
 from tests.backends.sequence_parallel.ring_laws import Rows
 from tests.minigrad.ops.fast.fast_form_laws import readable_forms
@@ -114,6 +115,30 @@ def test_a_ring_hides_the_link(ranks, seconds, latency):
 @pytest.mark.parametrize(("ranks", "tokens"), [(1, 2), (3, 1), (8, 4)])
 def test_a_causal_ring_computes_as_much_as_its_order_allows(order, ranks, tokens):
     laws.computes_as_much_as_its_order_allows(ring_attention, columns_of, order, ranks, tokens)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_a_ring_hides_the_link_in_backward(ranks):
+    laws.hides_two_messages(ring_attention, columns_of, ranks, 3.0, 1.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_a_ring_keeps_the_dtype(dtype):
+    """Of sixteen bits it sends 32, in which it computes."""
+    x = np.random.default_rng(0).normal(size=(2, 6, 2, 9)).astype(dtype)
+
+    def work(comm, attend, order):
+        columns = columns_of(6, comm.size, order)
+        leaf = Tensor(x[:, columns[comm.rank]], requires_grad=True)
+        with Tape() as tape:
+            y = attend(leaf, comm=comm, columns=columns)
+        tape.backward(y, np.ones(y.shape))
+        expected = ops.self_attention(x, causal=True).data[:, columns[comm.rank]]
+        assert y.dtype == dtype and leaf.grad is not None and leaf.grad.dtype == dtype
+        assert np.abs(y.data - expected).max() <= 8 * np.finfo(dtype).eps
+
+    for attend, order in ((ring_self_attention, "zigzag"), (ulysses_attention, "contiguous")):
+        run_ranks(3, lambda comm, attend=attend, order=order: work(comm, attend, order))
 
 
 def test_wrong_rows_are_refused():

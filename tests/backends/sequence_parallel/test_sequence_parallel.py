@@ -138,6 +138,21 @@ def test_a_rank_with_padding_only():
     laws.trains(SequenceParallel, 3, NET, batches=batches)
 
 
+def test_rows_of_padding():
+    """One row, which is a micro-batch; without any label the loss is that of one machine, and no number."""
+    batches = NET.batches(3, 2)
+    for batch in batches:
+        batch.y[0] = -1
+    laws.trains(lambda comm: SequenceParallel(comm, micro_batches=3), 2, NET, batches=batches)
+    batches[0].y[:] = -1
+
+    def work(comm):
+        backend = SequenceParallel(comm)
+        return backend.step(backend.place(NET.build(np.random.default_rng(0))), batches[0], TOKEN_LOSS)
+
+    assert np.isnan(run_ranks(2, work)).all()
+
+
 def test_the_all_reduce_is_a_setting():
     laws.trains(lambda comm: SequenceParallel(comm, ring_allreduce), 3, NET)
 

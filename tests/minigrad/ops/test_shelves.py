@@ -84,9 +84,12 @@ def test_the_laws_of_ops_hold_on_the_readable_shelf_alone():
     assert " passed" in alone("-m", "pytest", "-q", "-n", "0", *files)
 
 
-@pytest.mark.parametrize("ranks", ["--data", "--pipe", "--model"])
+TEXT = "--net transformer --length 8 --width 8 --heads 2 --blocks 1"
+
+
+@pytest.mark.parametrize("ranks", ["--data 2", "--pipe 2", "--model 2", f"--sequence 2 {TEXT}"])
 def test_a_strategy_is_proved_on_the_readable_shelf_alone(ranks):
-    assert "PROVED" in alone("-m", "backends", "prove", ranks, "2", "--transport", "threads")
+    assert "PROVED" in alone("-m", "backends", "prove", *ranks.split(), "--transport", "threads")
 
 
 def test_no_form_is_joined_on_the_readable_shelf_alone():
@@ -94,6 +97,8 @@ def test_no_form_is_joined_on_the_readable_shelf_alone():
         "import inspect\nfrom minigrad import ops\nfrom minigrad.faster import faster\n"
         "stop = lambda f: isinstance(f, faster)\n"
         "kinds = [inspect.unwrap(getattr(ops, name), stop=stop) for name in ops.__all__]\n"
+        "from backends.sequence_parallel.tiles import attend_to_block, gradients_of_block\n"
+        "kinds += [attend_to_block, gradients_of_block]\n"
         "print(sum(len(f.forms) for f in kinds if stop(f)))"
     )
     assert alone("-c", script) == "0\n"
