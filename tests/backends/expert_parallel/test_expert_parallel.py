@@ -2,6 +2,8 @@
 number of ranks trains any number of experts as one machine, in stacks too.
 """
 
+from functools import partial
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ from hypothesis import given, settings
 
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
+from backends.data_parallel.bucketed import Bucketed
+from backends.data_parallel.zero.sharded import Sharded
 from backends.expert_parallel import ExpertParallel
 from backends.expert_parallel.exchange import exchange
 from backends.expert_parallel.naive import NaiveExpertParallel, exchange_all
@@ -151,6 +155,20 @@ def test_stacks_train_like_serial(layout):
     axes = LAYOUTS[layout]
     ranks = int(np.prod([axes.get(axis, 1) for axis in ("data", "pipe", "sequence", "model")]))
     trains(lambda comm: stack(comm, **axes), ranks, Net(), sizes=(7, 1))
+
+
+@pytest.mark.parametrize(
+    "outer",
+    [partial(Bucketed, bucket_bytes=100), *(partial(Sharded, stage=stage) for stage in (1, 2, 3))],
+    ids=["bucketed", "sharded 1", "sharded 2", "sharded 3"],
+)
+@pytest.mark.parametrize("experts", [1, 3])
+def test_any_data_parallelism_may_stand_outside(outer, experts):
+    def strategy(comm):
+        data = outer(comm.split(comm.rank % 2, comm.rank // 2))
+        return Stack(data, ExpertParallel(comm.split(comm.rank // 2, comm.rank % 2)))
+
+    trains(strategy, 4, Net(experts=experts, choices=1), (7, 1))
 
 
 def test_experts_on_a_middle_stage_report_their_penalty():
