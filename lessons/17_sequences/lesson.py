@@ -574,8 +574,8 @@ save(drawings.activation_bars(bars), FIGURES / "activations.png")
 # Read: Korthikanti et al. 2022, arXiv:2205.05198, section 4.
 #
 # ## 7. A ring of keys
-# By heads, and also by the tokens of part 6, each rank gathers all tokens of a row before a product. A row can
-# be too long for that. So now ranks share the tokens from the first layer to the last: each rank has all
+# By heads, and also by the tokens of part 6, each rank has all tokens of a row before a product. A row can be
+# too long for that. So now ranks share the tokens from the first layer to the last: each rank has all
 # weights, some tokens, and their part of everything that backward needs. A layer that treats each token alone
 # does not notice. Attention does, because a query may see keys that another rank has.
 #
@@ -635,7 +635,7 @@ for order in ("contiguous", "zigzag"):
 # no time of its own if it is faster than the product. What a block gives, and its gradients, are in
 # `tiles.py`, and in `fast_tiles.py` by tiles that stay in the cache.
 #
-# *Who waits?* With a causal mask the steps are not equally long. We count time in *pairs* of a query and a key
+# *Who waits?* With a causal mask the steps are not equally long. We count time in *pairs*, a query and a key
 # that it sees, since each pair takes the same two products. Four tokens on two ranks in *plain* order: rank 0
 # has tokens 0 and 1, rank 1 has 2 and 3. In step 0 both work on their own keys, and have 3 pairs: the first
 # token sees itself, the second one both. In step 1 rank 1 sees all keys of rank 0, 4 pairs, and rank 0 sees
