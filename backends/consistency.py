@@ -118,7 +118,10 @@ def differences(first: dict[str, Any], other: dict[str, Any], absent: str) -> li
 
 
 def describe_arrays(model: Module) -> dict[str, str]:
-    """Dtype, shape and whether it is frozen, of every array by name; for a tied array, its first name."""
+    """Dtype, shape and whether it is frozen, of every array by name, and the settings of every layer.
+
+    A tied array has its first name instead.
+    """
     names: dict[int, str] = {}
     texts = {}
     for name, owner, attribute in model.named_arrays():
@@ -127,8 +130,9 @@ def describe_arrays(model: Module) -> dict[str, str]:
         frozen = isinstance(value, Parameter) and not value.requires_grad
         text = f"{value.dtype}{value.shape}" + (" (frozen)" if frozen else "")
         texts[name] = f"tied to {first}" if first != name else text
-    if dropouts := sum(isinstance(layer, Dropout) for layer in model.modules()):
-        texts["the number of Dropouts"] = str(dropouts)
+    for name, layer in model.named_modules():
+        if not layer.children():
+            texts[f"the layer {name}"] = layer.in_one_line()
     return texts
 
 

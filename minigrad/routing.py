@@ -65,6 +65,7 @@ def route(gates: Array, *, choices: int, capacity: float, tokens: Tokens | None 
         counted = to_host(tokens.document) >= 0
     lengths = counted.sum(1)
     of_rows = np.where(counted[:, :, None], of_rows, n_experts)  # padding waits for an expert that is none
+    capacity = min(capacity, n_experts)  # with which there are places for all
     places = np.ceil(np.round(capacity * choices * lengths / n_experts, 9))  # 0.1 * 3 is 0.3
     has_place = counted[:, :, None] & (queue_positions(of_rows, n_experts + 1) < places[:, None, None])
     first = [np.bincount(row, minlength=n_experts)[:n_experts] for row in of_rows[:, :, 0]]

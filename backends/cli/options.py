@@ -110,7 +110,9 @@ class ParallelOptions:
     heads: int | None = size("heads of each attention (default: 4)", 65_536)
     blocks: int | None = size("transformer blocks (default: 2)", 1_000)
     experts: int | None = size("experts in each block, of which a token takes a few (default: none)", 65_536)
-    choices: int | None = size("experts that each token takes (default: 1)", 65_536)
+    choices: int | None = size(
+        "experts that each token takes (default: 1); with several, later tokens may take places first", 65_536
+    )
     capacity: float | None = of_text(
         None, "places at an expert, as a multiple of an even share of the tokens (default: 1.25)", metavar="F"
     )

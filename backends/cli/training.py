@@ -324,7 +324,8 @@ class Training(NetSettings):
         if figures.get("lost"):  # the ranks cannot come together, and the model is whole
             return figures, model
         whole = self.whole_model(backend, model)
-        share = share_dropped(whole, partial(metric.measure, whole, test))
+        alike = backend.traits.equals_serial  # else the trained form has other places than the whole model
+        share = share_dropped(whole, partial(metric.measure, whole, test)) if alike else None
         figures |= {} if share is None else {"dropped_share": share}
         backend.close()
         return figures, whole

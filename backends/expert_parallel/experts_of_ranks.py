@@ -57,6 +57,17 @@ def refuse_shared(model: Module) -> None:
         )
 
 
+def refuse_uses_elsewhere(model: Module, mixtures: list[Experts]) -> None:
+    """Raise ValueError where another module has experts of a mixture, of which a rank will have only some."""
+    stacks = {parameter for mixture in mixtures for parameter in mixture.stacks}
+    for name, owner, attribute in model.named_arrays():
+        if not isinstance(owner, Experts) and vars(owner)[attribute] in stacks:
+            raise ValueError(
+                f"{name} is also a parameter of a mixture, of whose experts each rank has only some; give "
+                f"{type(owner).__name__} a parameter of its own"
+            )
+
+
 class OwnExperts:
     """This rank's experts of a ``model``, which from now on are the only ones that it holds.
 
@@ -76,6 +87,7 @@ class OwnExperts:
         capacity_per: str = "sample",
     ):
         mixtures = mixtures_of(model)
+        refuse_uses_elsewhere(model, mixtures)
         lead: Exchange = partial(exchange, comm=comm)
         for mixture in mixtures:
             own = shares(mixture.gate.shape[0], comm.size)[comm.rank]

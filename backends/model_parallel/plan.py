@@ -158,8 +158,14 @@ def cheapest(
                 options.append((FIRST[type(layer)], gather + 2 * back, True, weights / ranks))
                 options.append((SECOND[type(layer)], 2 * n_out + row_back, False, weights / ranks))
             shares = any(owner.startswith(f"{name}.") for owner in tied)
-            if isinstance(layer, nn.TransformerBlock) and not shares and reason_against(layer) is None:
-                options = [("heads", gather + 8 * n_out, False, weights / ranks)]  # 4 all-reduces
+            if isinstance(layer, nn.TransformerBlock) and not shares:
+                attention = sum(p.size for p in layer.attention.parameters())
+                if reason_against(layer) is None:
+                    options = [("heads", gather + 8 * n_out, False, weights / ranks)]  # 4 all-reduces
+                elif reason_against(layer.attention) is None:  # its feed-forward are experts, for example
+                    stored = weights - attention + attention / ranks
+                    name += ".attention"
+                    options = [("heads", gather + 4 * n_out, False, stored)]
             if name in vocabulary and isinstance(layer, nn.TokenEmbedding):
                 options = [("vocabulary", 2 * n_out, False, weights / ranks)]
             elif name in vocabulary:

@@ -79,7 +79,7 @@ class Attention(Module):
         return self.out(ops.reshape(o, shape=(*qkv.shape[:-1], qkv.shape[-1] // 3)))
 
 
-def check_tokens(shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless ``shape`` is that of tokens (B, S, width)."""
+def check_tokens(shape: tuple[int, ...], taker: str = "attention") -> None:
+    """Raise ValueError, which names the ``taker``, unless ``shape`` is that of tokens (B, S, width)."""
     if len(shape) != 3:
-        raise ValueError(f"attention takes tokens (B, S, width), got {shape}; x[None] is one sample")
+        raise ValueError(f"{taker} takes tokens (B, S, width), got {shape}; x[None] is one sample")

@@ -6,6 +6,7 @@ Lecture section: data and model parallelism together. Lesson: 18_experts.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -38,11 +39,16 @@ class Experts(Module, OwnState):
     are its experts. Its result is the sum of what they make of it, weighted by their gates (Fedus et al.
     2021, Switch, with one choice), which with several choices are divided by their sum (Lepikhin et al. 2020,
     GShard). Each row gives an expert ``capacity`` times the places of an even share (see ``route``); a choice
-    without a place, and padding, gives 0. With ``capacity_per`` "batch" instead of "sample" all tokens of a
-    call are one row, so that what becomes of a token depends on who else is there. Inside a forward pass the
-    loss has ``penalty`` * E sum_e f_e P_e as a further term, the mean over rows (Fedus et al. 2021): f_e is
-    the share of the tokens whose first choice is e, before any is dropped and without a gradient, and P_e the
-    mean gate. It is ``penalty`` where tokens are even, and ``penalty`` * E where all have chosen one expert.
+    without a place, and padding, gives 0. So the result of a token depends on the length of its row, and with
+    several choices on later tokens too, whose first choices come before its second one: a row is then not
+    causal. With ``capacity_per`` "batch" instead of "sample" all tokens of a call are one row, so that a token
+    depends on who else is there, as with a batch-norm: on each rank, and in each micro-batch.
+
+    In the steps of a strategy the loss has ``penalty`` * E sum_e f_e P_e as a further term, the mean over
+    rows (Fedus et al. 2021): f_e is the share of the tokens whose first choice is e, before any is dropped
+    and without a gradient, and P_e the mean gate. It is ``penalty`` where tokens and gates are even, and
+    ``penalty`` * E where all have chosen one expert with the gate 1. With a tape by hand there is none,
+    unless it is inside a ``ForwardPass``, to whose ``penalties`` the value is appended.
 
     ``routed`` and ``dropped`` count choices, and those without a place. ``hidden`` is by default 4 width.
     Raises ValueError for settings out of range, and for x without these axes.
@@ -91,12 +97,13 @@ class Experts(Module, OwnState):
     def share(self, own: slice, exchange: Exchange, capacity_per: str) -> None:
         """Keep only the experts ``own``; ``exchange`` leads the rows of tokens to all experts, and back."""
         for parameter in self.stacks:
-            parameter.data, parameter.grad = parameter.data[own].copy(), None
+            if len(parameter.data) == len(self.gate.data):  # mixtures may share one, which is cut already
+                parameter.data, parameter.grad = parameter.data[own].copy(), None
         self.exchange, self.capacity_per = exchange, capacity_per
 
     def forward(self, x: Any) -> Tensor:
         x = as_tensor(x)
-        check_tokens(x.shape)
+        check_tokens(x.shape, "a mixture of experts")
         tokens = current_tokens()
         tokens = Tokens() if tokens is None else tokens
         if self.capacity_per == "batch":
@@ -146,6 +153,8 @@ class Experts(Module, OwnState):
         rows, _, n_experts = gates.shape
         factors = routes.shares / np.maximum(routes.lengths, 1)[:, None]  # the mean over a row, with its f
         factors = factors[:, None] * routes.counted[:, :, None] * (self.penalty * n_experts / max(rows, 1))
+        if gates.dtype.itemsize == 2:  # where the factors of a long row would be 0
+            gates = ops.astype(gates, dtype=np.float32)
         penalty = ops.sum(gates * array_module(gates.data).asarray(factors, gates.dtype))
         current.penalties.append(penalty.data)
         return ops.with_penalty(y, penalty, weight=current.weight)
@@ -155,7 +164,7 @@ class Experts(Module, OwnState):
         experts = there if self.is_whole else f"{here} of {there}"
         return (
             f"{self.gate.shape[1]}, {experts}, hidden={hidden}, choices={self.choices}, "
-            f"capacity={self.capacity}"
+            f"capacity={self.capacity}, penalty={self.penalty}"
         )
 
 
@@ -175,5 +184,5 @@ def check_mixture(experts: int, choices: int, capacity: float, penalty: float) -
     if choices > experts:
         raise ValueError(f"each token can choose at most the {experts} experts that there are, not {choices}")
     for name, value in (("capacity", capacity), ("penalty", penalty)):
-        if not 0 <= value < math.inf:  # NaN too
+        if not isinstance(value, numbers.Real) or not 0 <= value < math.inf:  # NaN too
             raise ValueError(f"{name} is a number of at least 0, got {value}")

@@ -15,7 +15,8 @@ def with_penalty(x: Array, penalty: Array, *, weight: float) -> OpResult:
     """x, unchanged, whose loss has ``weight`` times the scalar ``penalty`` as a further term.
 
     Its gradient is ``weight`` whatever becomes of x, so that x carries it to any loss, through stages,
-    micro-batches and segments that run again. Who reports the loss adds the value.
+    micro-batches and segments that run again; an x on which no loss depends carries it nowhere. Who reports
+    the loss adds the value.
     """
     dtype = penalty.dtype
     return x, (lambda g: g, lambda g: array_module(g).full((), weight, dtype))

@@ -139,9 +139,12 @@ def reason_against(layer: nn.TransformerBlock | nn.Attention) -> str | None:
     """Why a block or an attention cannot be split by heads: it is computed in another way; None if it can."""
     for part, kind in parts_of(layer):
         if not part.computes_as(kind):
+            inside = "feed_forward.0 (column) and feed_forward.2 (row)"
+            if isinstance(layer, nn.TransformerBlock) and reason_against(layer.attention) is None:
+                inside = "attention (heads)"
             return (
                 f"a split by heads would compute {type(part).__name__} as {kind.__name__}, whose forward it "
-                "does not have; name other layers, such as feed_forward.0 (column) and feed_forward.2 (row)"
+                f"does not have; name other layers, such as {inside}"
             )
     if isinstance(layer, nn.Attention) or not isinstance(layer.feed_forward, Sequential):
         return None

@@ -50,5 +50,5 @@ def rows_by_columns(shape: str, ranks: int) -> tuple[int, int] | None:
     if not shape:
         rows = max(n for n in range(1, math.isqrt(ranks) + 1) if ranks % n == 0)
         return ranks // rows, rows
-    match = re.fullmatch(r"(\d+)x(\d+)", shape)
+    match = re.fullmatch(r"([0-9]+)x([0-9]+)", shape)
     return match and (int(match[1]), int(match[2]))

@@ -215,7 +215,7 @@ def test_a_transformer_with_experts_is_used_as_any_other():
     assert len(list(symbols)) == 4
     names = [name for name in model.state_dict() if "feed_forward" in name and name.startswith("1.")]
     assert [name.rpartition(".")[2] for name in names] == ["gate", "weight1", "bias1", "weight2", "bias2"]
-    assert "Experts(4, 3, hidden=16, choices=1, capacity=1.25)" in repr(model)
+    assert "Experts(4, 3, hidden=16, choices=1, capacity=1.25, penalty=0.01)" in repr(model)
 
 
 def test_a_block_takes_any_module_of_tokens_as_its_feed_forward():
