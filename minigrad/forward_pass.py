@@ -56,7 +56,7 @@ class ForwardPass:
         path = tuple(self.path)
         self.calls[path] += 1
         mask = RandomMask(seed, path, self.calls[path] - 1, self.step or 0, self.places)
-        return mask if self.tokens is None else self.tokens.mask(mask)
+        return mask if self.tokens is None else self.tokens.mask(mask, len(self.places))
 
     def penalty(self) -> float:
         """The sum of the penalties that the layers have added."""

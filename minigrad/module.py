@@ -62,7 +62,7 @@ class Module:
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
         cls.written = cls.forward, cls.__call__
-        if "forward" in cls.__dict__:  # what an inherited one does says nothing of it
+        if "forward" in cls.__dict__ or "__call__" in cls.__dict__:  # an inherited one says nothing of it
             cls.token_wise = cls.__dict__.get("token_wise", False)
 
     def unchanged_type(self) -> type[Module] | None:

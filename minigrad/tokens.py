@@ -80,8 +80,8 @@ class Tokens:
         xp = array_module(self.position)
         return self.position if self.document is None else xp.where(self.document < 0, 0, self.position)
 
-    def mask(self, mask: Mask) -> Mask:
-        """The random mask of these tokens, (B, S, ...), from that of their whole rows."""
+    def mask(self, mask: Mask, rows: int) -> Mask:
+        """The random mask of the tokens (B, S, ...) of so many rows, from that of the whole rows."""
         return mask
 
     def self_attention(self, qkv: Any, **masks: Any) -> Tensor:

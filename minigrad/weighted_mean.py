@@ -19,10 +19,10 @@ from .tensor import Tensor
 class WeightedMean:
     """The loss ``total(out, y) / divisor(y)``, which every strategy trains on as one machine does.
 
-    Both are sums over samples. ``divisor`` sees the targets alone: every rank has those of the whole batch,
-    so that no rank must ask another. A plain function that divides by something else than the number of its
-    samples would be wrong for parts of a batch, which a backend weights by their samples. Called with a part
-    this one raises ValueError.
+    Both are sums over samples, and where ranks share the tokens of rows, over tokens. ``divisor`` sees the
+    targets alone: every rank has those of the whole batch, so that no rank must ask another. A plain function
+    that divides by something else than the number of its samples would be wrong for parts of a batch, which a
+    backend weights by their samples. Called with a part this one raises ValueError.
 
     >>> masked = WeightedMean(lambda out, y: ((out - y) ** 2 * (y >= 0)).sum(), lambda y: (y >= 0).sum())
     """
@@ -40,19 +40,6 @@ class WeightedMean:
         The parts' losses, each times its share of the samples, add up to the loss of the batch.
         """
         return PartOfMean(self, self.divisor(y) / len(y))
-
-
-class PartsOfRows(WeightedMean):
-    """``loss``, of which a part of a batch may have a part of each row; also a mean over samples becomes one
-    of all ranks' tokens.
-    """
-
-    def __init__(self, loss: WeightedMean):
-        super().__init__(loss.total, loss.divisor)
-        self.loss = loss
-
-    def for_parts_of(self, y: Any) -> Callable[[Tensor, Any], Tensor]:
-        return PartOfMean(self.loss, self.divisor(y) / len(y))
 
 
 class PartOfMean(NamedTuple):

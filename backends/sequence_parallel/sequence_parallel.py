@@ -10,13 +10,16 @@ from __future__ import annotations
 from minigrad.data import Batch
 from minigrad.lookup import check_choice
 from minigrad.module import Module
+from minigrad.strategy import Strategy
 from minigrad.tokens import Tokens
-from minigrad.weighted_mean import PartsOfRows, WeightedMean
+from minigrad.weighted_mean import WeightedMean
 from minigrad.work import Loss
 
 from ..comm.collectives import Allreduce, allreduce
 from ..comm.communicator import Communicator
 from ..data_parallel.data_parallel import DataParallel
+from ..data_parallel.synchronous import SynchronousDataParallel
+from .parts_of_rows import PartsOfRows
 from .split_tokens import FORMS, SplitTokens
 from .token_order import ORDERS, columns_of
 from .token_wise import refuse_mixed_tokens
@@ -50,6 +53,8 @@ class SequenceParallel(DataParallel):
             )
         self.form, self.order = form, order or ("zigzag" if form == "ring" else "contiguous")
         check_choice("order", self.order, ORDERS)
+
+    parts_of_rows: PartsOfRows | None = None  # of the loss that it trains with
 
     def place(self, model: Module) -> Module:
         """The whole model, with the parameters of rank 0; ValueError for layers that mix tokens."""
@@ -86,4 +91,13 @@ class SequenceParallel(DataParallel):
                 "nn.CrossEntropyLoss(class_axis=-1), or WeightedMean(total, divisor) of "
                 "minigrad.weighted_mean"
             )
-        return PartsOfRows(loss_fn)
+        if self.parts_of_rows is None or self.parts_of_rows.loss is not loss_fn:
+            self.parts_of_rows = PartsOfRows(loss_fn)
+        return self.parts_of_rows
+
+    def refusal(self, inner: Strategy) -> str | None:
+        if isinstance(inner, SequenceParallel):
+            return "tokens can be shared once; give one SequenceParallel all these ranks"
+        if isinstance(inner, SynchronousDataParallel):
+            return f"whole rows are shared before their tokens; put {type(inner).__name__} first"
+        return super().refusal(inner)

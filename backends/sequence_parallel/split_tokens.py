@@ -59,8 +59,8 @@ class SplitTokens(Tokens):
         self.check_shape("positions", shape)
         return self.own if self.position is None else self.local_part(super().places(shape))
 
-    def mask(self, mask: Mask) -> Mask:
-        return ColumnsMask(mask, self)
+    def mask(self, mask: Mask, rows: int) -> Mask:
+        return ColumnsMask(mask, self, rows)
 
     def self_attention(self, qkv: Any, *, mask: Any = None, documents: Any = None, **masks: Any) -> Tensor:
         """Attention to the tokens of all ranks; ``documents`` (B, n) are those of this rank's tokens.
@@ -105,8 +105,14 @@ class ColumnsMask(NamedTuple):
 
     whole: Mask
     tokens: SplitTokens
+    rows: int
 
     def keep(self, shape: tuple[int, ...], p: float) -> Array:
         """``RandomMask.keep`` for tokens (B, n, ...); raises ValueError for another shape."""
         self.tokens.check_shape("dropout", shape)
+        if shape[0] != self.rows:
+            raise ValueError(
+                f"dropout of tokens (B, n, ...) in {self.rows} rows cannot take the shape {shape}; keep rows "
+                "on axis 0 and tokens on axis 1"
+            )
         return self.tokens.local_part(self.whole.keep((shape[0], self.tokens.length, *shape[2:]), p))

@@ -41,8 +41,8 @@ class Experts(Module, OwnState):
     GShard). Each row gives an expert ``capacity`` times the places of an even share (see ``route``); a choice
     without a place, and padding, gives 0. So the result of a token depends on the length of its row, and with
     several choices on later tokens too, whose first choices come before its second one: a row is then not
-    causal. With ``capacity_per`` "batch" instead of "sample" all tokens of a call are one row, so that a token
-    depends on who else is there, as with a batch-norm: on each rank, and in each micro-batch.
+    causal. With ``capacity_per`` "batch" instead of "sample" all tokens of a call are one row, so a token
+    depends on who else is there, as with a batch-norm: on its rank, and in its micro-batch.
 
     In the steps of a strategy the loss has ``penalty`` * E sum_e f_e P_e as a further term, the mean over
     rows (Fedus et al. 2021): f_e is the share of the tokens whose first choice is e, before any is dropped

@@ -49,6 +49,19 @@ def places_are_those_of_decimals() -> None:
     assert routes.counts.tolist() == [1, 1, 1], f"places {routes.counts}"
 
 
+def shared_experts_train_like_serial() -> None:
+    expert_laws.trains(ExpertParallel, 2, expert_laws.TiedNet(), (3,))
+
+
+def experts_used_elsewhere_are_refused() -> None:
+    try:
+        run_ranks(2, lambda comm: ExpertParallel(comm).place(expert_laws.LeakyNet(np.random.default_rng(0))))
+    except ValueError as error:
+        assert "is also a parameter of a mixture" in str(error), error
+    else:
+        raise AssertionError("it was not refused")
+
+
 def penalties_are_terms_of_the_loss() -> None:
     for again in (False, True):
         tokens_laws.penalties_are_terms_of_the_loss(forward_backward_pass, 0.25, again, 0)
@@ -117,6 +130,12 @@ def tokens_on_ranks_are_routed_like_rows() -> None:
 SERIAL = "of its scale on rank"
 
 BUGS = [
+    Bug("an expert of two mixtures is cut twice", "Experts.share",
+        "if len(parameter.data) == len(self.gate.data):", "if True:", shared_experts_train_like_serial,
+        "grouped_linear takes"),
+    Bug("experts in another module are cut, too", "refuse_uses_elsewhere",
+        "not isinstance(owner, Experts) and", "False and", experts_used_elsewhere_are_refused,
+        "not refused"),
     Bug("the gate does not learn from what it weighs", "Experts.mixture", "ops.gather(gates,",
         "ops.gather(gates.detach(),", mixtures_are_loops, "input .* has"),
     Bug("the weights of two choices are not of sum 1", "Experts.mixture", "if k > 1:", "if False:",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from backends.comm import run_ranks
+from backends.comm.communicator import Communicator
 from backends.sequence_parallel import SequenceParallel
 from backends.sequence_parallel.naive import naive_ring_attention
 from backends.sequence_parallel.ring import ring_attention
@@ -13,6 +15,8 @@ from backends.sequence_parallel.ulysses import ulysses_attention
 from minigrad import nn, ops
 from minigrad.cross_entropy_loss import CrossEntropyLoss
 from minigrad.data import Batch
+from minigrad.random_mask import RandomMask
+from minigrad.weighted_mean import WeightedMean
 from tests.backends.model_parallel.transformer_laws import Net
 from tests.backends.sequence_parallel import ring_laws, sequence_laws
 from tests.backends.sequence_parallel.ring_laws import Rows
@@ -102,6 +106,24 @@ def losses_are_of_tokens() -> None:
     sequence_laws.trains(SequenceParallel, 3, Net(tokens=5), loss=loss, batches=batches)
 
 
+def totals_of_rows_are_refused() -> None:
+    loss = WeightedMean(lambda out, y: ops.sum(ops.mean(out * out, axis=1)), len)
+    sequence_laws.refuses(SequenceParallel, NET.build, "no sum over tokens", NET.batches(2)[0], loss)
+
+
+def flat_masks_are_refused() -> None:
+    def work(comm: Communicator) -> None:
+        tokens = SplitTokens(comm=comm, columns=columns_of(6, 2))
+        tokens.mask(RandomMask(0, places=range(6)), 2).keep((6, 3), 0.5)
+
+    try:
+        run_ranks(2, work)
+    except ValueError as error:
+        assert "in 2 rows" in str(error), error
+    else:
+        raise AssertionError("it was not refused")
+
+
 def stacks_train_like_serial() -> None:
     sequence_laws.trains_in_a_stack({"data": 2, "sequence": 2, "model": 2}, NET)
 
@@ -144,6 +166,10 @@ def means_of_parts_are_refused() -> None:
 SERIAL, WHOLE = "of its scale on rank", "of rank . is off by"
 
 BUGS = [
+    Bug("a total over rows is taken for one over tokens", "PartsOfRows.check", "self.done = True",
+        "self.done = True\n    return", totals_of_rows_are_refused, "nobody says"),
+    Bug("a mask of rows that were joined is cut", "ColumnsMask.keep", "if shape[0] != self.rows:",
+        "if False:", flat_masks_are_refused, "not refused"),
     Bug("the partner in zig-zag is off by one", "token_order.columns_of", "parts[-1 - r]", "parts[-2 - r]",
         tokens_are_on_one_rank, "tokens are shared as|IndexError"),
     Bug("the plain order is called zig-zag", "token_order.columns_of", 'if order == "contiguous":',
@@ -199,7 +225,7 @@ BUGS = [
     Bug("a pass without documents has no tokens", "AttentionCore.forward",
         "Tokens() if tokens is None else tokens", "tokens or Tokens()", training_is_serial, SERIAL),
     Bug("the divisor of a loss is that of the part", "PartsOfRows.for_parts_of",
-        "PartOfMean(self.loss, self.divisor(y) / len(y))", "self.loss.for_parts_of(y)",
+        "PartOfMean(self.loss if self.done else self, self.divisor(y) / len(y))", "self.loss.for_parts_of(y)",
         losses_are_of_tokens, SERIAL),
     Bug("a rank's loss counts by its tokens", "SequenceParallel.loss_weight", "return 1.0",
         "return mine.x.shape[1] / batch.x.shape[1]", training_is_serial, SERIAL),

@@ -15,7 +15,7 @@ from backends.comm import run_ranks
 from backends.comm.communicator import Communicator
 from backends.comm.trace import Traced
 from backends.laws import trains_like_serial
-from minigrad import Tape, Tensor, nn, optim
+from minigrad import Tape, Tensor, nn, ops, optim
 from minigrad.data import Batch, shares
 from minigrad.models import transformer
 from minigrad.serial import Serial
@@ -40,6 +40,30 @@ class Net(NamedTuple):
         return transformer(rng, **sizes, **self._asdict())
 
 
+class TiedNet(NamedTuple):
+    """A net whose mixtures have the same experts, but each a gate of its own."""
+
+    net: Net = Net()
+
+    def build(self, rng: np.random.Generator) -> Any:
+        model = self.net.build(rng)
+        first, second = (vars(block)["feed_forward"] for block in model.layers[1:3])
+        second.weight1, second.bias1 = first.weight1, first.bias1
+        second.weight2, second.bias2 = first.weight2, first.bias2
+        return model
+
+
+class LeakyNet(nn.Module):
+    """A mixture one of whose stacks another module uses, too."""
+
+    def __init__(self, rng: np.random.Generator):
+        self.experts = nn.Experts(WIDTH, 3, rng=rng)
+        self.weight = self.experts.bias2
+
+    def forward(self, x: Any) -> Tensor:
+        return self.experts(x) + ops.sum(self.weight, axis=0)
+
+
 def batches_of(sizes: Sequence[int], seed: int = 0) -> list[Batch]:
     """Rows of symbols with as many next ones, of which some are not to be predicted."""
     rng = np.random.default_rng(seed)
@@ -60,7 +84,7 @@ def adam(parameters: Any) -> optim.Optimizer:
 def trains(
     strategy: Callable[[Communicator], Strategy],
     ranks: int,
-    net: Net,
+    net: Net | TiedNet,
     sizes: Sequence[int] = (7, 5, 1),
     **how: Any,
 ) -> None:

@@ -103,6 +103,29 @@ def test_places_for_each_rank_are_those_of_a_serial_run_over_groups(ranks):
     assert run_ranks(1, strategy)[0].traits.equals_serial
 
 
+@pytest.mark.parametrize("strategy", [ExpertParallel, NaiveExpertParallel])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_mixtures_may_have_the_same_experts(strategy, ranks):
+    trains(strategy, ranks, laws.TiedNet())
+
+
+@pytest.mark.parametrize("strategy", [ExpertParallel, NaiveExpertParallel])
+def test_experts_that_another_module_uses_are_refused(strategy):
+    words = "weight is also a parameter of a mixture, .* give LeakyNet a parameter of its own"
+    with pytest.raises(ValueError, match=words):
+        run_ranks(2, lambda comm: strategy(comm).place(laws.LeakyNet(np.random.default_rng(0))))
+
+
+@pytest.mark.parametrize("setting", ["choices", "capacity", "penalty"])
+def test_ranks_with_other_settings_are_refused(setting):
+    def work(comm):
+        net = Net(**{setting: 1 + comm.rank})
+        DataParallel(comm).place(net.build(np.random.default_rng(0)))
+
+    with pytest.raises(ValueError, match="built different models: the layer 1.feed_forward is Experts"):
+        run_ranks(2, work)
+
+
 def batches_with_padding(sizes):
     """Rows of which each has one token less than the one before it."""
     batches = []

@@ -1,5 +1,6 @@
-"""Laws of backends/sequence_parallel/sequence_parallel.py, split_tokens.py and token_wise.py: models whose
-tokens are shared train like serial ones, with positions, dropout and documents; what mixes them is refused.
+"""Laws of backends/sequence_parallel/sequence_parallel.py, split_tokens.py, token_wise.py and
+parts_of_rows.py: models whose tokens are shared train like serial ones, with positions, dropout and
+documents; what mixes them is refused.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ def draws_whole_masks(tokens_of: Callable[..., Any], ranks: int, length: int, or
         tokens = tokens_of(comm, length, order)
         whole = RandomMask(5, (1,), 0, 2, range(4, 7))
         own = tokens.columns[comm.rank]
-        part = tokens.mask(whole).keep((3, len(own), 3), 0.5)
+        part = tokens.mask(whole, 3).keep((3, len(own), 3), 0.5)
         expected = whole.keep((3, length, 3), 0.5)
         for sample in range(3):
             for i, column in enumerate(own):

@@ -246,6 +246,47 @@ def test_wrong_labels_and_losses_are_refused():
         run_ranks(1, lambda comm: SequenceParallel(comm, form="ulysses", order="zigzag"))
 
 
+NO_SUMS = {
+    "a mean of each row": lambda out, y: ops.sum(ops.mean(out * out, axis=1)),
+    "a difference of neighbors": lambda out, y: ops.sum((out[:, 1:] - out[:, :-1]) ** 2),
+    "the last token": lambda out, y: ops.sum(out[:, -1] ** 2),
+}
+
+
+@pytest.mark.parametrize("name", NO_SUMS)
+def test_totals_that_are_no_sums_over_tokens_are_refused(name):
+    batch = NET.batches(2)[0]
+    loss = WeightedMean(NO_SUMS[name], len)
+    laws.refuses(
+        SequenceParallel, NET.build, "the total over tokens is .* it is no sum over tokens", batch, loss
+    )
+
+
+def test_a_sum_over_tokens_is_trained_like_serial():
+    loss = WeightedMean(lambda out, y: ops.sum(out * out), np.size)
+    laws.trains(SequenceParallel, 2, NET, loss=loss)
+
+
+class MeanByCall(nn.Linear):
+    """It mixes tokens around an inherited forward."""
+
+    def __call__(self, x):
+        return super().__call__(x + ops.mean(x, axis=1, keepdims=True))
+
+
+def test_a_call_of_its_own_may_mix_tokens():
+    assert nn.Linear.token_wise and not MeanByCall.token_wise
+
+
+def test_tokens_are_shared_once_and_after_rows():
+    for inner, words in (
+        (SequenceParallel, "tokens can be shared once"),
+        (DataParallel, "put DataParallel first"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            run_ranks(1, lambda comm, inner=inner: Stack(SequenceParallel(comm), inner(comm)))
+
+
 def test_masks_by_hand_and_other_shapes_are_refused():
     def work(comm, what):
         tokens = split_tokens(comm, 6, "zigzag")
@@ -253,11 +294,18 @@ def test_masks_by_hand_and_other_shapes_are_refused():
         if what == "mask":
             tokens.self_attention(x, causal=True, mask=np.ones((3, 3), bool))
         elif what == "dropout":
-            tokens.mask(laws.RandomMask(0)).keep((6, 4), 0.5)
+            tokens.mask(laws.RandomMask(0), 6).keep((6, 4), 0.5)
+        elif what == "flat":
+            tokens.mask(laws.RandomMask(0), 2).keep((6, 3), 0.5)
         else:
             tokens.places((2, 6))
 
-    words = {"mask": "other ranks|elsewhere", "dropout": "dropout of tokens", "places": "positions of tokens"}
+    words = {
+        "mask": "other ranks|elsewhere",
+        "dropout": "dropout of tokens",
+        "flat": "in 2 rows",
+        "places": "positions of tokens",
+    }
     for what, text in words.items():
         with pytest.raises(ValueError, match=text):
             run_ranks(2, lambda comm, what=what: work(comm, what))

@@ -223,9 +223,21 @@ def test_a_block_takes_any_module_of_tokens_as_its_feed_forward():
     assert nn.TransformerBlock(4, 2, feed_forward=empty, rng=0).feed_forward is empty
 
 
+def test_a_penalty_in_sixteen_bits_is_that_of_thirty_two():
+    x = np.random.default_rng(0).normal(size=(32, 256, 4)).astype(np.float32)
+    penalties = []
+    for dtype in ("float32", "float16"):
+        model = nn.Experts(4, 8, rng=0).to(dtype=dtype)
+        with ForwardPass(0, range(len(x))) as forward_pass:
+            model(x.astype(dtype))
+        penalties.append(forward_pass.penalty())
+    assert abs(penalties[1] / penalties[0] - 1) < 1e-3
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
+        (lambda: nn.Experts(4, 2, capacity="1", rng=0), "capacity is a number of at least 0, got 1"),  # pyright: ignore
         (lambda: nn.Experts(4, 4, choices=5, rng=0), "at most the 4 experts that there are, not 5"),
         (lambda: nn.Experts(4, 0, rng=0), "experts must be an integer of at least 1, got 0"),
         (lambda: nn.Experts(4, 2, choices=0, rng=0), "choices must be an integer of at least 1, got 0"),
