@@ -5,6 +5,11 @@ USES_MERGE = {"merge", "ring_forward", "overlapped_forward"}
 SUMS = "        sums[0] += b\n        sums[1] += c\n"
 HOME = "        home = [home[0] + dk, home[1] + dv]\n"
 MASK = "        mask = allowed(columns[comm.rank], columns[(comm.rank - t) % comm.size], documents)\n"
+STARTS = (
+    "            finishes = [comm.start_recv((comm.rank - 1) % comm.size) for _ in block]\n"
+    "            sends = [comm.start_send(x, (comm.rank + 1) % comm.size) for x in block]\n"
+)
+COLUMNS = "    o, lse, block = np.zeros(v.shape), np.full(len(q), -np.inf), [k, v]\n"
 SHOWN = "        if mask.any():"
 SENDS = "            block = to_next(comm, block)\n    return o, lse\n\n\ndef tile_b"
 SHOWS = "        if mask.any():\n            o, lse = merge(o, lse, *tile(q, *block, mask))\n"
@@ -103,6 +108,16 @@ MISTAKES = {
         {"zigzag"},
         "pairs, not",
     ),
+    "an array of two axes": (
+        [
+            (
+                "[np.concatenate([blocks[r], blocks[2 * ranks - 1 - r]]) for r",
+                "[np.concatenate([blocks[r], blocks[2 * ranks - 1 - r]])[None] for r",
+            )
+        ],
+        {"zigzag"},
+        "the array of rank 0 has the shape (1, 8), it should be (n,)",
+    ),
     "blocks of one size": (
         [
             (
@@ -158,6 +173,21 @@ MISTAKES = {
         ],
         {"ring_forward", "ring_backward"},
         "deadlock",
+    ),
+    "the columns are overwritten": (
+        [
+            (
+                COLUMNS + "    for t in range(comm.size):\n        mask",
+                COLUMNS + "    columns[0][:] = 0\n    for t in range(comm.size):\n        mask",
+            )
+        ],
+        {"ring_forward"},
+        "columns[0] was changed",
+    ),
+    "padding becomes a document": (
+        [("    delta = (g * o).sum(axis=1)\n", "    delta = (g * o).sum(axis=1)\n    documents += 1\n")],
+        {"ring_backward"},
+        "documents was changed",
     ),
     # of ring_backward
     "the last hop is missing": (
@@ -247,5 +277,71 @@ MISTAKES = {
         ],
         {"overlapped_forward"},
         "which it takes without any overlap",
+    ),
+    "the ring turns the other way": (
+        [
+            (STARTS, STARTS.replace("+ 1", "+ 0").replace("- 1", "+ 1").replace("+ 0", "- 1")),
+            (
+                MASK + "        comm.compute",
+                MASK.replace("comm.rank - t", "comm.rank + t") + "        comm.compute",
+            ),
+        ],
+        {"overlapped_forward"},
+        "the results are right, but rank 0 sent messages to others than rank 1",
+    ),
+    "no ring: each rank sends its own keys to all others": (
+        [
+            (
+                STARTS,
+                STARTS.replace("- 1)", "- t - 1)")
+                .replace("+ 1)", "+ t + 1)")
+                .replace("x in block]", "x in (k, v)]"),
+            )
+        ],
+        {"overlapped_forward"},
+        "the results are right, but rank 0 sent messages to others than rank 1",
+    ),
+    "keys and values in one message of the overlapped ring": (
+        [
+            (
+                STARTS,
+                STARTS.replace(" for _ in block", "").replace(
+                    "(x, (comm.rank + 1) % comm.size) for x in block",
+                    "(np.stack(block), (comm.rank + 1) % comm.size)",
+                ),
+            ),
+            (
+                "            block = [finish() for finish in finishes]\n",
+                "            block = list(finishes[0]())\n",
+            ),
+        ],
+        {"overlapped_forward"},
+        "the results are right, but rank",
+    ),
+    "sends wait while one computes": (
+        [
+            (STARTS, STARTS.replace("start_send", "send")),
+            ("            for finish in sends:\n                finish()\n", ""),
+        ],
+        {"overlapped_forward"},
+        "comm has no send here",
+    ),
+    "each send is finished before a receive is begun": (
+        [
+            (
+                STARTS,
+                "".join(reversed(STARTS.splitlines(keepends=True))).replace(
+                    "for x in block]\n", "for x in block]\n            [finish() for finish in sends]\n"
+                ),
+            ),
+            ("            for finish in sends:\n                finish()\n", ""),
+        ],
+        {"overlapped_forward"},
+        "deadlock",
+    ),
+    "computes a mask instead of a number": (
+        [("comm.compute(mask.sum())", "comm.compute(mask)")],
+        {"overlapped_forward"},
+        "compute takes a number of pairs, got a ndarray",
     ),
 }

@@ -46,6 +46,10 @@ class Keys:
             allowed[:1] = False
         return allowed
 
+    def masks(self) -> list[np.ndarray]:
+        """The mask of each part of the keys."""
+        return [self.allowed()]
+
 
 @dataclass(frozen=True)
 class Pieces(Keys):
@@ -55,6 +59,9 @@ class Pieces(Keys):
 
     def __str__(self) -> str:
         return f"{super().__str__()}, in parts of {', '.join(map(str, self.sizes))}"
+
+    def masks(self) -> list[np.ndarray]:
+        return np.split(self.allowed(), np.cumsum(self.sizes[:-1]), axis=1)
 
 
 @dataclass(frozen=True)

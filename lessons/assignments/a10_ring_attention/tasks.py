@@ -13,7 +13,7 @@ import numpy as np
 from minigrad_course.grading import Part, Task, Wrong
 from minigrad_course.grading.array_checks import check_equal, check_like, check_private, check_unchanged
 from minigrad_course.grading.assignment import load_file
-from minigrad_course.grading.restricted_comm import POINT_TO_POINT, RestrictedComm, RestrictedObject
+from minigrad_course.grading.restricted_comm import RestrictedComm, RestrictedObject
 from minigrad_course.grading.submission import on_rank
 from minigrad_course.machines.virtual_cluster import VirtualCluster, VirtualComm
 
@@ -25,6 +25,7 @@ cases = load_file(Path(__file__).parent / "cases.py", "cases_of_a10")
 attention, counted = cases.attention, cases.counted
 
 LIMIT = 1e-9  # of an error, where the numbers are of the size 1
+OVERLAPPED = ("start_send", "start_recv", "recv")
 RESULTS, GRADIENTS = ("o", "lse"), ("gradient of q", "gradient of k", "gradient of v")
 
 # A counter-example shrinks to the first of a list: a usual size, where the unusual ones are not to blame.
@@ -115,11 +116,10 @@ def check_tile(submission: Any, case: Any, comm: Communicator) -> None:
 def check_merge(submission: Any, case: Any, comm: Communicator) -> None:
     """Parts of the keys in a drawn order, one after the other, and then in pairs."""
     q, k, v = case.arrays()
-    allowed, bounds = case.allowed(), np.cumsum((0, *case.sizes))
-    expected = dict(zip(RESULTS, attention(q, k, v, allowed), strict=False))
-    parts = []
-    for first, last in zip(bounds, bounds[1:], strict=False):
-        of_part = attention(q, k[first:last], v[first:last], allowed[:, first:last])
+    expected = dict(zip(RESULTS, attention(q, k, v, case.allowed()), strict=False))
+    cuts, parts = np.cumsum(case.sizes[:-1]), []
+    for keys, values, mask in zip(np.split(k, cuts), np.split(v, cuts), case.masks(), strict=True):
+        of_part = attention(q, keys, values, mask)
         parts.append((of_part.o, of_part.lse))
     order = np.random.default_rng([case.seed, 5]).permutation(len(parts))
     drawn = [parts[i] for i in order]
@@ -150,7 +150,9 @@ def check_zigzag(submission: Any, case: Any, comm: Communicator) -> None:
         raise Wrong(f"zigzag returned {kind_of(result)}, not a list of {counted(p, 'array')}")
     for rank, columns in enumerate(result):
         check_like(f"the array of rank {rank}", columns, np.shape(columns), np.dtype(int))
-    pairs = [int(sum(columns + 1)) for columns in result]
+        if columns.ndim != 1:
+            raise Wrong(f"the array of rank {rank} has the shape {columns.shape}, it should be (n,)")
+    pairs = [sum(columns.tolist()) + len(columns) for columns in result]  # of any size, without overflow
     if tokens % (2 * p) == 0 and set(pairs) != {tokens * (tokens + 1) // (2 * p)}:
         raise Wrong(f"the ranks have {in_words(pairs)} pairs, not {tokens * (tokens + 1) // (2 * p)} each")
     blocks = np.array_split(np.arange(tokens), 2 * p)
@@ -171,6 +173,11 @@ def in_words(numbers: Iterable[int]) -> str:
 
 
 # Tasks 4 to 6
+
+
+def named(columns: Sequence[np.ndarray], documents: np.ndarray) -> dict[str, np.ndarray]:
+    """What all ranks are given, by name."""
+    return {f"columns[{rank}]": x for rank, x in enumerate(columns)} | {"documents": documents}
 
 
 def sent_sizes(case: Any, rank: int, steps: Sequence[int]) -> int:
@@ -194,10 +201,11 @@ def check_sent(case: Any, comm: Communicator, traced: Traced, messages: int, tok
 def check_ring_forward(submission: Any, case: Any, comm: Communicator) -> None:
     comm.use_synchronous_sends()  # where ranks are threads, as MPI's with a large message
     mine, traced = case.columns()[comm.rank], Traced(comm)
-    inputs = dict(zip("qkv", (x[mine] for x in case.arrays()), strict=False))
-    before = copies(inputs)
+    arrays = dict(zip("qkv", (x[mine] for x in case.arrays()), strict=False))
     settings = case.columns(), case.document_numbers()
-    results = submission.ring_forward(RestrictedComm(traced), *inputs.values(), *settings)
+    inputs = arrays | named(*settings)
+    before = copies(inputs)
+    results = submission.ring_forward(RestrictedComm(traced), *arrays.values(), *settings)
     right = {what: x[mine] for what, x in zip(RESULTS, cases.whole(case), strict=False)}
     check_results(f"rank {comm.rank}'s ", "ring_forward", results, right, inputs, before)
     p = comm.size
@@ -210,10 +218,11 @@ def check_ring_backward(submission: Any, case: Any, comm: Communicator) -> None:
     right = cases.whole(case)
     q, k, v, g = case.arrays()
     names: list[str] = ["q", "k", "v", "o", "lse", "g"]
-    inputs = dict(zip(names, (x[mine] for x in (q, k, v, right.o, right.lse, g)), strict=True))
-    before = copies(inputs)
+    arrays = dict(zip(names, (x[mine] for x in (q, k, v, right.o, right.lse, g)), strict=True))
     settings = case.columns(), case.document_numbers()
-    results = submission.ring_backward(RestrictedComm(traced), *inputs.values(), *settings)
+    inputs = arrays | named(*settings)
+    before = copies(inputs)
+    results = submission.ring_backward(RestrictedComm(traced), *arrays.values(), *settings)
     gradients = dict(zip(GRADIENTS, (x[mine] for x in right[2:]), strict=True))
     check_results(f"rank {comm.rank}'s ", "ring_backward", results, gradients, inputs, before)
     p = comm.size
@@ -223,18 +232,22 @@ def check_ring_backward(submission: Any, case: Any, comm: Communicator) -> None:
 
 def check_overlapped(submission: Any, case: Any, comm: Communicator) -> None:
     ring = case.ring()
-    columns, right, arrays = ring.columns(), cases.whole(ring), ring.arrays()
+    columns, right = ring.columns(), cases.whole(ring)
     cluster = VirtualCluster(case.of_ranks, Link(0.0, case.bandwidth))
     pairs = [0] * case.of_ranks
 
     def work(clocked: VirtualComm) -> None:
-        rank = clocked.rank
-        inputs = {name: x[columns[rank]] for name, x in zip("qkv", arrays, strict=False)}
-        before, offered = copies(inputs), on_the_clock(clocked, pairs)
-        mine = on_rank(submission, rank)
-        results = mine.overlapped_forward(offered, *inputs.values(), columns, ring.document_numbers())
+        clocked.use_synchronous_sends()
+        rank, traced = clocked.rank, Traced(clocked)
+        arrays = {name: x[columns[rank]] for name, x in zip("qkv", ring.arrays(), strict=False)}
+        settings = ring.columns(), ring.document_numbers()
+        inputs = arrays | named(*settings)
+        before, offered = copies(inputs), on_the_clock(traced, pairs)
+        results = on_rank(submission, rank).overlapped_forward(offered, *arrays.values(), *settings)
         expected = {what: x[columns[rank]] for what, x in zip(RESULTS, right, strict=False)}
         check_results(f"rank {rank}'s ", "overlapped_forward", results, expected, inputs, before)
+        p = ring.ranks
+        check_sent(ring, clocked, traced, 2 * (p - 1), sent_sizes(ring, rank, range(p - 1)))
 
     cluster.run(work)
     allowed = ring.allowed()
@@ -247,17 +260,22 @@ def check_overlapped(submission: Any, case: Any, comm: Communicator) -> None:
         raise Wrong(f"the results are right, but it takes {taken:g}{hint}, not {expected:g}")
 
 
-def on_the_clock(comm: VirtualComm, pairs: list[int]) -> RestrictedObject:
-    """``comm`` with the method ``compute``, which takes a time of 1 for each pair and counts them."""
-    restricted = RestrictedComm(comm, POINT_TO_POINT)
+def on_the_clock(comm: Traced, pairs: list[int]) -> RestrictedObject:
+    """``comm`` with the method ``compute``, which takes a time of 1 for each pair and counts them.
+
+    There is no ``send``, which returns only when its message was received: nothing is hidden behind it.
+    """
+    restricted = RestrictedComm(comm, OVERLAPPED)
 
     def compute(count: Any) -> None:
-        if not 0 <= (number := int(count)) == count:
+        if not isinstance(count, int | float | np.integer | np.floating):
+            raise TypeError(f"compute takes a number of pairs, got {kind_of(count)}")
+        if not 0 <= count == count // 1:
             raise TypeError(f"compute takes a number of pairs, got {count!r:.40}")
-        pairs[comm.rank] += number
-        comm.compute(number)
+        pairs[comm.rank] += int(count)
+        comm.compute(int(count))
 
-    methods = {name: getattr(restricted, name) for name in POINT_TO_POINT}
+    methods = {name: getattr(restricted, name) for name in OVERLAPPED}
     return RestrictedObject("comm", {"rank": comm.rank, "size": comm.size}, {**methods, "compute": compute})
 
 
@@ -275,8 +293,8 @@ def task(
 
 
 def usual(case: Any) -> bool:
-    """Whether no score is large, and each query sees a key."""
-    return not case.large and case.allowed().any(axis=1).all()
+    """Whether no score is large, and each query sees a key of each part."""
+    return not case.large and all(mask.any(axis=1).all() for mask in case.masks())
 
 
 def on_one_rank(case: Any) -> bool:
@@ -288,6 +306,7 @@ SUPPLIED = Part("with tile and merge of the answers", 1.0, supplied=STEPS)
 TILES = st.builds(cases.Keys, SIZES, SIZES, WIDTHS, MASKS, LARGE, SEEDS)
 ROWS = st.builds(cases.Row, st.sampled_from([8, 12, 16, 20, *range(24)]), st.integers(1, 5))
 USUAL = Part("where each query sees a key, and no score is large", 0.5, usual)
+EACH_PART = Part("where each query sees a key of each part, and no score is large", 0.5, usual)
 DIVIDES = Part(
     "where twice the ranks divide the tokens", 0.5, lambda case: case.tokens % (2 * case.of_ranks) == 0
 )
@@ -295,7 +314,7 @@ ALONE = Part("on one rank", 0.2, on_one_rank)
 
 TASKS = (
     task("tile", 15, "attention on some keys", TILES, check_tile, USUAL, examples=60),
-    task("merge", 15, "two results become one", PIECES, check_merge, USUAL, examples=60),
+    task("merge", 15, "two results become one", PIECES, check_merge, EACH_PART, examples=60),
     task("zigzag", 10, "the same work for each rank", ROWS, check_zigzag, DIVIDES, examples=60),
     task("ring_forward", 25, "keys and values go round", RINGS, check_ring_forward, SUPPLIED),
     task("ring_backward", 25, "their gradients go behind them", RINGS, check_ring_backward, ALONE),

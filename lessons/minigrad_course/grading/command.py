@@ -145,26 +145,34 @@ def grade(
         on_result=print_result,
     )
     console.print(result_table(report))
-    if not answers:
+    if not answers and task is None:
         note_points(work.name, report.score, work.points)
     for kind, file in files.items():
         if file is not None:
             file.write_text(as_text(report, kind), encoding="utf-8")
     if not answers:
         print_paths(console, text=own_copy(work.folder / "README.md"))
-        after_grading(report, submission, find_assignments(folder)).show(console)
+        after_grading(report, submission, find_assignments(folder), alone=task is not None).show(console)
     else:
         NextCommand("minigrad handout students", "the tree for students, without answers").show(console)
     sys.exit(0 if report.score == work.points else 1)
 
 
-def after_grading(report: Report, submission: Path | None, assignments: list[Assignment]) -> NextCommand:
-    """Grading again once the first wrong task is mended, or the assignment after a finished one."""
+def after_grading(
+    report: Report, submission: Path | None, assignments: list[Assignment], alone: bool = False
+) -> NextCommand:
+    """Grading again once the first wrong task is mended, or the assignment after a finished one.
+
+    After a task that was graded ``alone`` and is right, all tasks; ``assignments`` are in their order.
+    """
     work = report.assignment
+    again = grade_command(work, *([] if submission is None else [str(submission)]))
     if task := next((result.task for result in report.results if not result.passed), None):
-        command = grade_command(work, *([] if submission is None else [str(submission)]))
-        return NextCommand(command, f"after {task.name} is mended")
-    following = next((other for other in assignments if other.name > work.name), None)
+        return NextCommand(again, f"after {task.name} is mended")
+    if alone:
+        return NextCommand(again, "all tasks, whose points are kept")
+    names = [other.name for other in assignments]
+    following = next(iter(assignments[names.index(work.name) + 1 :]), None)
     if following is None:
         return NextCommand("minigrad grade --list", "all assignments, with your points")
     return NextCommand(grade_command(following), "the assignment after it")

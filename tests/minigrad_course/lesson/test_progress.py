@@ -127,20 +127,37 @@ def test_a_lesson_leads_to_its_assignment_and_else_to_the_lesson_after_it():
 
 
 def test_grading_leads_to_the_wrong_task_and_then_to_the_assignment_after_it():
-    assignments: Any = [SimpleNamespace(name=name, folder=FOLDER / name) for name in ("a1_x", "a2_y")]
+    assignments: Any = [
+        SimpleNamespace(name=name, folder=FOLDER / name) for name in ("a1_x", "a2_y", "a9_z", "a10_w")
+    ]
     task = SimpleNamespace(name="ring")
 
-    def after(name, passed, submission=None, folder=FOLDER):
+    def after(name, passed, submission=None, folder=FOLDER, alone=False):
         results = [SimpleNamespace(passed=True, task=None), SimpleNamespace(passed=passed, task=task)]
         work = SimpleNamespace(name=name, folder=folder / name)
         report: Any = SimpleNamespace(assignment=work, results=results)
-        return grading.after_grading(report, submission, assignments)
+        return grading.after_grading(report, submission, assignments, alone)
 
     assert after("a1_x", False, Path("my a1.py")) == ("minigrad grade a1 'my a1.py'", "after ring is mended")
     assert after("a1_x", False)[0] == "minigrad grade a1"
     assert after("a1_x", False, folder=Path("my own"))[0] == "minigrad grade a1 --folder 'my own'"
     assert after("a1_x", True)[0] == "minigrad grade a2"
-    assert after("a2_y", True)[0] == "minigrad grade --list"
+    assert after("a9_z", True)[0] == "minigrad grade a10"
+    assert after("a10_w", True)[0] == "minigrad grade --list"
+    assert after("a1_x", True, Path("my.py"), alone=True)[0] == "minigrad grade a1 my.py"
+
+
+def test_one_task_alone_leaves_the_points_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "mine.py"
+    mine.write_text((FOLDER / "a10_ring_attention" / "submission.py").read_text("utf-8"), encoding="utf-8")
+    for points in (None, 100):
+        if points is not None:
+            progress.note_points("a10_ring_attention", points, 100)
+        before = progress.Progress.read()
+        with pytest.raises(SystemExit):
+            grading.grade("a10", mine, task="zigzag")
+        assert progress.Progress.read() == before
 
 
 def test_a_lesson_that_ran_and_its_answers_are_noted(tmp_path, monkeypatch, capsys):
