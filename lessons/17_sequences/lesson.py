@@ -785,7 +785,8 @@ save(drawings.turned_array(S, HEADS, 4, sent, factors), FIGURES / "turned.png")
 # `SplitTokens` (`split_tokens.py`), which layers ask for attention, places and masks.
 #
 # *What limits p?* The number of heads: a rank without a head only passes tokens on. *Why is there no balance
-# to care for?* Each rank has all tokens of its heads, so all compute as many pairs. *When does the ring win?*
+# to care for?* Each rank has all tokens of its heads. If p divides the heads, all compute as many pairs; if
+# not, some ranks have one head more than others. *When does the ring win?*
 # Where there are more ranks than heads, or where its messages are hidden behind the tiles: an all-to-all ends
 # before attention can start.
 #

@@ -236,9 +236,13 @@ save(drawings.dropped(FACTORS, formula, uniform, learned), FIGURES / "dropped.pn
 #
 # *Where does a dropped token go?* Nowhere: the mixture gives 0, and the block's residual adds it to the
 # token. *Who is dropped first, and is that fair?* The last tokens of a row, whatever their gates are: with a
-# causal mask these are the tokens that know most. *Why is a row a group of its own, and not the batch?* Then
-# it does not matter which rank has which row; with places for the whole batch all ranks would have to agree,
-# before every dispatch, on who comes first.
+# causal mask these are the tokens that know most. *Does a token depend on later ones?* With several choices,
+# yes: the first choice of a later token takes a place before the second choice of an earlier one. The net is
+# then not causal, and its training loss is a little too good. With one choice only the row's length matters,
+# since C depends on it: the beginning of a row, taken alone, is treated otherwise than in the whole row. And
+# generation reads the last token, which is dropped most often. *Why is a row a group of its own, and not the
+# batch?* Then it does not matter which rank has which row; with places for the whole batch all ranks would
+# have to agree, before every dispatch, on who comes first.
 #
 # Read: Fedus et al. 2021 (Switch Transformer), arXiv:2101.03961, section 2.2.
 #
@@ -251,9 +255,10 @@ save(drawings.dropped(FACTORS, formula, uniform, learned), FIGURES / "dropped.pn
 # where f_e (not to be mixed up with the capacity factor f) is the share of the tokens whose first choice is
 # e, and P_e is the mean gate of e. If tokens and gates are the same for all experts, all f_e and P_e are 1 /
 # E, and the penalty is alpha. If all tokens go to one expert, with the gate 1, it is alpha E. f_e is a count
-# and has no gradient; the penalty makes the gates P_e smaller where f_e is large. `nn.Experts` adds it in
-# training (`penalty` is alpha), by the op `with_penalty` (`minigrad/ops/penalty.py`): it leaves the layer's
-# value as it is and carries the term to the loss.
+# and has no gradient; the penalty makes the gates P_e smaller where f_e is large. `nn.Experts` adds it
+# in the steps of a strategy (`backend.step`, `fit`), and not with a tape by hand; `penalty` is alpha. The op
+# `with_penalty` (`minigrad/ops/penalty.py`) leaves the layer's value as it is and carries the term to the
+# loss.
 
 # %%
 print("\n3. Balance must be paid for")
@@ -563,7 +568,7 @@ for exchange in range(9):
     )
     clocks = one_after_the_other, beside, two_forwards
     assert clocks == expected, f"all-to-alls of {exchange} s: {clocks} s, by the formulas {expected}"
-    if exchange in (1, 2, 4, 6):
+    if exchange in (1, 2, 3, 4, 6):
         numbers = *clocks[:2], N * (FORWARD + BACKWARD), 2 * N * exchange, clocks[2]
         print(f"   {exchange} s" + "".join(f"{number:13g}" for number in numbers))
 save(drawings.lanes(lanes), FIGURES / "lanes.png")
@@ -608,7 +613,9 @@ assert least == [9, 0], f"the least pairs of a rank are {least}, expected 9 and 
 # it. DualPipe has pairs on all ranks. (Its authors also split what is computed into smaller pieces, to fit
 # the messages better; our clock does not.)
 #
-# *What is the most that can be gained?* If computing and all-to-alls take equally long, half of the time.
+# *What is the most that can be gained?* Half of the time, if each computing takes as long as the all-to-all
+# beside it. Equal totals are not enough: at 3 s both take 36 s, and the 72 s become 42 s, not 36 s, since a
+# forward computes for 2 s and a backward for 4 s.
 # *What does it cost?* Two micro-batches at once hold their activations, and DualPipe holds each stage's
 # weights twice. *Why not hide the messages behind the same micro-batch?* Each step needs the result of the
 # one before it. Only what depends on nothing that is under way can fill the time.

@@ -1,6 +1,6 @@
 // Who waits on the ring: blocks of tokens that the reader gives to ranks, and the steps that follow.
 
-import { balanced, ringCommand, stepsOf } from "./ring_steps.mjs";
+import { balanced, ringCommand, stepsOf, whoWaits } from "./ring_steps.mjs";
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (id) => document.getElementById(id);
@@ -129,12 +129,11 @@ function drawLanes(steps, time) {
 
 function drawVerdict(steps, time, even, busy) {
   const verdict = $("verdict"), name = orderOf(), late = steps.filter(({ tiles, messages }) => Math.max(...messages) > Math.max(...tiles));
-  const least = Math.min(...busy), idle = `${Math.round(100 * (1 - least / time))} % of the time`, rest = time - even;
-  const who = busy.every((one) => one === least) ? "Each rank waits" : `Rank ${busy.indexOf(least)} waits most,`;
+  const idle = `${Math.round(100 * (1 - Math.min(...busy) / time))} % of the time`, rest = time - even;
   verdict.className = `verdict ${rest < 1e-9 ? "good" : ""}`;
   verdict.textContent = (name ? `This is the ${name} order. ` : "This is your own order. ") +
     (rest < 1e-9 ? `No rank ever waits: ${number(time)} pairs.`
-      : `The ring lasts ${number(time)} pairs; without waiting it would last ${number(even)}. ${who} ${idle}.`) +
+      : `The ring lasts ${number(time)} pairs; without waiting it would last ${number(even)}. ${whoWaits(busy)} ${idle}.`) +
     (late.length ? ` In ${late.length} of ${steps.length - 1} steps the messages take longer than the longest tile.` : "");
   const rows = [["Time", number(time)], ["If nobody waited", number(even)], ["Times as long", (time / even).toFixed(2)]];
   $("score").replaceChildren(...rows.map(([term, value]) => html("div", {}, html("dt", {}, term), html("dd", {}, value))));

@@ -26,5 +26,13 @@ export function stepsOf(owners, ranks, message) {
 /** All pairs, shared evenly: how long the ring would last if no rank ever waited. */
 export const balanced = (tokens, ranks) => (tokens * (tokens + 1)) / 2 / ranks;
 
+/** "Ranks 1 and 2 wait most,": those that are busy for the shortest time, all that tie. */
+export function whoWaits(busy) {
+  const least = Math.min(...busy), ranks = [...busy.keys()].filter((rank) => busy[rank] === least);
+  if (ranks.length === busy.length) return "Each rank waits";
+  const last = ranks.pop();
+  return ranks.length ? `Ranks ${ranks.join(", ")} and ${last} wait most,` : `Rank ${last} waits most,`;
+}
+
 /** The command that proves a ring of so many ranks. */
 export const ringCommand = (ranks) => `minigrad prove --net transformer --sequence ${ranks}`;

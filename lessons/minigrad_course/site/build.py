@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from time import perf_counter
 
 from .. import ROOT
-from ..grading.assignment import order_of
+from ..grading.assignment import graded_folders, order_of
 from ..lesson.lessons import Lesson
 from ..lesson.lessons import lessons as all_lessons
 from . import lesson_page, module_page, pages
@@ -249,12 +249,13 @@ class Site:
             self.add(Page("bugs.html", "Seeded bugs", body, "bugs.html"))
 
     def add_start(self) -> None:
+        graded = len(graded_folders(self.root / "lessons" / "assignments"))
         doors = [
             (
                 Link("lessons/index.html", "Learn"),
                 "Eighteen lessons that compute, draw and assert, with questions to predict.",
             ),
-            (Link("teach.html", "Teach"), "Nine graded assignments; a class is graded in one command."),
+            (Link("teach.html", "Teach"), f"{graded} graded assignments; a class is graded in one command."),
             (
                 Link("library.html", "Build"),
                 "Each strategy is one file; add yours, and let the law judge it.",

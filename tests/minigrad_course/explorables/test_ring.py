@@ -22,6 +22,12 @@ STEPS = """
         balanced: balanced(owners.length, ranks),
     }));
 """
+WAITS = [
+    ([36, 0, 0, 0], "Ranks 1, 2 and 3 wait most,"),
+    ([3, 5, 3], "Ranks 0 and 2 wait most,"),
+    ([3, 5, 4], "Rank 0 waits most,"),
+    ([5, 5], "Each rank waits"),
+]
 BUGS = [
     ("before[owner] += 1;", ""),
     ("pairs[owner][rank] += before[rank]", "pairs[rank][owner] += before[rank]"),
@@ -88,6 +94,15 @@ def test_the_page_counts_as_python_does():
 def test_a_seeded_bug_counts_otherwise(tmp_path, right, wrong):
     with pytest.raises(AssertionError):
         javascript_agrees(node.broken(tmp_path, "ring_steps.mjs", right, wrong))
+
+
+@node.needs_node
+def test_all_ranks_that_wait_most_are_named():
+    said = node.run(
+        'const { whoWaits } = await load("ring_steps.mjs"); return data.map(whoWaits);',
+        [busy for busy, _ in WAITS],
+    )
+    assert said == [words for _, words in WAITS]
 
 
 @node.needs_node
