@@ -30,7 +30,10 @@ def syllabus_is_true(text):
     for name, times in hours.items():
         assert re.findall(r"(\d+) to (\d+) hours", texts[name])[0] == tuple(times), name
     least, most = (sum(int(times[i]) for times in hours.values()) for i in (0, 1))
-    assert re.search(rf"take {least} to {most} hours", " ".join(text.split()))
+    words = " ".join(text.split())
+    assert re.search(rf"take {least} to {most} hours", words)
+    a_week = [round(total / 10 + 3 * 1.5 + 1) for total in (least, most)]  # three classes, and the reading
+    assert re.search(r"about {} to {} hours a week".format(*a_week), words), a_week
     for _, name, _ in plan:  # an assignment comes with the last lesson that its text asks for, or later
         done = [one for taught, at, _ in plan[: [at for _, at, _ in plan].index(name) + 1] for one in taught]
         assert not name or set(re.findall(r"\.\./\.\./(\d\d)_", texts[name][:600])) <= set(done), name
@@ -45,7 +48,8 @@ def test_the_syllabus_is_true():
     [
         ("| 13 |", "| 12 |"),
         ("| a2 | 6 to 9", "| a2 | 6 to 8"),
-        ("64\nto 93", "63\nto 93"),
+        ("64 to 93", "63 to 93"),
+        ("12 to 15 hours", "10 to 13 hours"),
         ("| a7 |", "| a8 |"),
     ],
 )
@@ -53,6 +57,16 @@ def test_the_law_of_the_syllabus_catches(right, wrong):
     assert SYLLABUS.count(right) == 1
     with pytest.raises(AssertionError):
         syllabus_is_true(SYLLABUS.replace(right, wrong))
+
+
+def test_the_number_of_questions_is_the_one_of_the_text():
+    text = " ".join((LESSONS / "README.md").read_text(encoding="utf-8").split())
+    assert "three or four questions beside it, lessons 14 and 15 five, lessons 17 and 18 one for each" in text
+    for lesson in lessons():
+        questions = lesson.file.with_name("questions.py").read_text(encoding="utf-8").count("\nPREDICTION_")
+        parts = len(re.findall(r"^# ## \d", lesson.file.read_text(encoding="utf-8"), re.MULTILINE))
+        right = {"14": {5}, "15": {5}, "17": {parts}, "18": {parts}}.get(lesson.number, {3, 4})
+        assert questions in right, f"lesson {lesson.number} has {questions} questions"
 
 
 def test_every_work_that_is_read_is_in_the_list():
