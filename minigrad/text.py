@@ -74,8 +74,13 @@ def course() -> bytes:
 
 
 def read(file: Path) -> bytes:
-    """The bytes of a text; raises ValueError, with the place, where they are no UTF-8."""
-    content = file.read_bytes()
+    """The bytes of a text; raises OSError without a file, and ValueError, with the place, for no UTF-8."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
+        reason = "it is a folder" if file.is_dir() else reason
+        raise type(error)(f"--text {file}: {reason}; pass a file that holds a text in UTF-8") from None
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
 from rich.table import Table
 
 from minigrad.models import NETS, Net
@@ -36,6 +37,9 @@ DEFAULT = Hardware(10e12, Link(10e-6, 25e9), 24e9)
 MOST_RANKS = 4096
 NET = (*SIZES, "experts", "choices", "capacity")  # settings of the net that change what it costs
 MEASURED, MOST_SECONDS = 3, 10.0  # the layouts that are measured, and what they may take together
+# Columns that a narrow terminal has no room for: as few as must be, in this order.
+LEFT_OUT = ((), ("bubble",), ("bubble", "bound"), ("bubble", "bound", "here"), ("bubble", "bound", "form"),
+            ("bubble", "bound", "here", "form"))  # fmt: skip
 UNITS = {f"{prefix}{ending}": base**power for ending, base in (("B", 1000), ("iB", 1024))
          for power, prefix in enumerate(("", "k", "M", "G", "T")) if prefix or ending == "B"}  # fmt: skip
 
@@ -156,7 +160,7 @@ def plan(options: PlanOptions, json: Json = None) -> None:
     sizes, batch, hardware = sizes_of(net), options.samples(net), options.hardware()
     measurement = PlanMeasurement(net, options.ranks, batch)
     if options.measure:
-        check_room(options.ranks, "threads")
+        check_room(options.ranks, "threads", way_out="leave out --measure")
         hardware = measured_hardware(options, measurement)
     plans = best_first(sizes, options.ranks, hardware, batch)
     if not plans.fitting:
@@ -167,9 +171,10 @@ def plan(options: PlanOptions, json: Json = None) -> None:
         check_measurable(best, options.ranks)
         measured = {e.layout: measurement.seconds(config_of(options, e.layout)) for e in best}
     if json is not None:
-        write_json(json, {"hardware": hardware._asdict(), "layouts": [values_of(e) for e in plans.fitting]})
+        rows = [values_of(e, measured.get(e.layout)) for e in plans.fitting]
+        write_json(json, {"hardware": hardware._asdict(), "layouts": rows})
     console = new_console()
-    console.print(table_of(options, batch, plans.fitting, measured))
+    print_table(console, options, batch, plans.fitting, measured)
     print(*notes(options, hardware, plans.slower, len(plans.over)), sep="\n")
     first, sense = plans.fitting[0].layout, "estimated"
     if measured:
@@ -211,25 +216,22 @@ def check_measurable(best: list[Estimate], ranks: int) -> None:
 
 def nothing_fits(options: PlanOptions, over: list[tuple[Layout, float]], batch: int) -> str:
     """Why there is no layout, and what would help."""
+    ranks = counted(options.ranks, "rank")
     if not over:
         return (
-            f"{options.ranks} ranks cannot all work on {counted(batch, 'sample')} of {options.net}; take "
+            f"{ranks} cannot all work on {counted(batch, 'sample')} of {options.net}; take "
             "fewer --ranks, or a larger --batch"
         )
     layout, needed = over[0]
     return (
-        f"none of {counted(len(over), 'layout')} of {options.ranks} ranks fits into {options.memory}: the "
-        f"least is {in_words(needed)}, with {layout.words()}; pass more --memory or --ranks, or a smaller "
-        "--batch"
+        f"none of {counted(len(over), 'layout')} of {ranks} fits into {options.memory}: the least is "
+        f"{in_words(needed)}, with {layout.words()}; pass more --memory or --ranks, or a smaller --batch"
     )
 
 
-def table_of(
-    options: PlanOptions, batch: int, fitting: list[Estimate], measured: dict[Layout, float]
-) -> Table:
-    """A row for each layout."""
-    about = f"{options.net}, {counted(options.ranks, 'rank')}, {counted(batch, 'sample')} a step"
-    table, rows = Table(title=f"{about}: data x pipe x sequence x model"), []
+def rows_of(fitting: list[Estimate], measured: dict[Layout, float]) -> list[dict[str, str]]:
+    """What the table says of each layout, by its heading."""
+    rows = []
     for e in fitting:
         layout, seconds = e.layout, measured.get(e.layout)
         forms = [layout.form] * (layout.sequence > 1) + ["tokens"] * layout.split_tokens
@@ -238,18 +240,46 @@ def table_of(
         row |= {"step": time_in_words(e.seconds), "here": time_in_words(seconds) if seconds else ""}
         row |= {"bubble": f"{e.bubble:.0%}", "bound": e.bound, "sent": in_words(sum(e.sent.values()))}
         rows.append(row | {"memory": in_words(e.memory.total)})
-    headings = [heading for heading in rows[0] if any(row[heading] for row in rows)]
-    for heading in headings:
-        is_text, may_wrap = heading in ("grid", "form", "bound"), heading in ("sent", "memory")
-        table.add_column(heading, justify="left" if is_text else "right", no_wrap=not may_wrap)
+    return rows
+
+
+def widths_of(rows: list[dict[str, str]], columns: int) -> dict[str, int]:
+    """The columns that say something, with their widths; of ``LEFT_OUT`` as few are missing as must be."""
+    widths = {h: max(len(h), *(len(row[h]) for row in rows)) for h in rows[0] if any(row[h] for row in rows)}
+    kept = widths
+    for left_out in LEFT_OUT:
+        kept = {heading: width for heading, width in widths.items() if heading not in left_out}
+        if sum(kept.values()) + 3 * len(kept) + 1 <= columns:  # each has a line and two spaces
+            break
+    return kept
+
+
+def print_table(
+    console: Console,
+    options: PlanOptions,
+    batch: int,
+    fitting: list[Estimate],
+    measured: dict[Layout, float],
+) -> None:
+    """A row for each layout, without the columns for which the console is too narrow; none is cut."""
+    rows = rows_of(fitting, measured)
+    widths = widths_of(rows, console.width)
+    about = f"{options.net}, {counted(options.ranks, 'rank')}, {counted(batch, 'sample')} a step"
+    whole = sum(widths.values()) + 3 * len(widths) + 1
+    table = Table(title=f"{about}: data x pipe x sequence x model", width=whole)
+    for heading, width in widths.items():
+        justify = "left" if heading in ("grid", "form", "bound") else "right"
+        table.add_column(heading, justify=justify, no_wrap=True, min_width=width)
     for row in rows:
-        table.add_row(*(row[heading] for heading in headings))
-    return table
+        table.add_row(*(row[heading] for heading in widths))
+    console.print(table, crop=False)
+    if missing := [h for h in rows[0] if h not in widths and any(row[h] for row in rows)]:
+        print(f"a wider terminal also shows: {', '.join(missing)}")
 
 
-def values_of(estimate: Estimate) -> dict[str, Any]:
-    """An estimate for ``--json``, with bytes by axis and by what they hold."""
-    values = {**vars(estimate), "bound": estimate.bound}
+def values_of(estimate: Estimate, measured: float | None) -> dict[str, Any]:
+    """An estimate for ``--json``, with bytes by axis and by what they hold, and the ``measured`` seconds."""
+    values = {**vars(estimate), "bound": estimate.bound, "measured": measured}
     return values | {"layout": estimate.layout._asdict(), "memory": estimate.memory._asdict()}
 
 

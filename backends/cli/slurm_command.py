@@ -74,7 +74,7 @@ def script_of(words: list[str], context: Any, script: BatchScript) -> BatchScrip
         others = values["pipe"] * values["sequence"] * values["model"]
         data = values["data"] or max(script.ranks // others, 1)
         check_ranks(data * others, "--data x --pipe x --sequence x --model", script)
-        arguments = arguments if values["data"] else [*arguments, "--data", str(data)]
+        arguments = arguments if values["data"] or data == 1 else [*arguments, "--data", str(data)]
         check_options(values, data)
     if values.get("checkpoint") is not None:
         script = replace(script, checkpoint=values["checkpoint"], resume=values["resume"])

@@ -219,10 +219,13 @@ def default_threads(ranks: int) -> int:
     return 1 if slurm.find_job() is None else threads_of_rank(ranks)
 
 
-def check_room(ranks: int, transport: str, oversubscribe: bool = False) -> None:
+def check_room(
+    ranks: int, transport: str, oversubscribe: bool = False, way_out: str = "pass --oversubscribe"
+) -> None:
     """Raise ValueError for more ranks than this machine can hold, if they would be started on it.
 
-    The limit is 16 ranks, or 8 for each core if that is more; free memory limits processes, too.
+    The limit is 16 ranks, or 8 for each core if that is more; free memory limits processes, too. ``way_out``
+    is what the command offers besides fewer ranks.
     """
     if under_mpiexec() or oversubscribe or (transport != "threads" and slurm.find_job() is not None):
         return
@@ -232,8 +235,7 @@ def check_room(ranks: int, transport: str, oversubscribe: bool = False) -> None:
     what, most = min(limits.items(), key=lambda limit: limit[1])
     if ranks > most:
         raise ValueError(
-            f"{ranks} ranks are more than the {most} that {what} can hold; "
-            "take fewer, or pass --oversubscribe"
+            f"{ranks} ranks are more than the {most} that {what} can hold; take fewer, or {way_out}"
         )
 
 

@@ -18,6 +18,7 @@ from .layout import FORMS, Layout
 from .net_sizes import NetSizes
 
 MICRO = (1, 2, 4, 8)  # micro-batches, in ranks of the pipeline
+MOST_SLOTS = 2**14  # ranks of a pipeline x its micro-batches: a longer timetable is not simulated
 MOST_STEPS = 2_000_000  # of the search for the bounds of stages
 
 
@@ -29,8 +30,11 @@ class Plans(NamedTuple):
     over: list[tuple[Layout, float]]
 
 
-def layouts(net: NetSizes, ranks: int, batch: int) -> Iterator[Layout]:
-    """The layouts of ``ranks`` in which every rank has a part of the work of a step of ``batch`` samples."""
+def layouts(net: NetSizes, ranks: int, batch: int, *, many: bool = False) -> Iterator[Layout]:
+    """The layouts of ``ranks`` in which every rank has a part of the work of a step of ``batch`` samples.
+
+    With ``many`` they are those of more micro-batches than others have, up to one for each sample.
+    """
     work, bounds = net.work(), dict[int, tuple[int, ...]]()
     for shape in shapes(ranks):
         data, pipe, sequence, model = shape
@@ -38,14 +42,23 @@ def layouts(net: NetSizes, ranks: int, batch: int) -> Iterator[Layout]:
             continue
         if pipe not in bounds:
             bounds[pipe] = bounds_of(work, pipe)
-        micros = {pipe * times for times in MICRO} | ({batch // data} if batch // data < pipe else set())
-        for micro in sorted(micros):
+        for micro in micros_of(pipe, batch // data, many=many):
             for form in FORMS if sequence > 1 else FORMS[:1]:
                 for split_tokens in (False, True) if model > 1 else (False,):
                     for own in (False, True) if data > 1 else (False,):
                         layout = Layout(*shape, micro, form, split_tokens, own, bounds[pipe])
                         if net.reason_against(layout, batch) is None:
                             yield layout
+
+
+def micros_of(pipe: int, rows: int, *, many: bool) -> list[int]:
+    """The numbers of micro-batches to try for ``rows`` samples; ``many`` are doublings, and one each."""
+    few = {pipe * times for times in MICRO} | ({rows} if rows < pipe else set())
+    if not many:
+        return sorted(few)
+    most = rows if pipe == 1 else min(rows, MOST_SLOTS // pipe)
+    doublings = {pipe * 2**power for power in range(most.bit_length()) if pipe * 2**power <= most}
+    return sorted((doublings | {most}) - few)
 
 
 def bounds_of(work: Sequence[float], pipe: int) -> tuple[int, ...]:
@@ -76,23 +89,27 @@ def best_first(
 ) -> Plans:
     """The ``most`` layouts of ``ranks`` that take least among those that fit into memory.
 
-    Ranks without a pipeline take as few micro-batches as fit, since more of them save memory alone. Layouts
-    are simulated in the order of what they take at least, until no other one can be among the best.
+    Ranks without a pipeline take as few micro-batches as fit, since more of them save memory alone. Where
+    nothing fits, as many as samples are tried too. Layouts are simulated in the order of what they take at
+    least, until no other one can be among the best.
     """
     fitting: list[tuple[float, float, Stages]] = []
     over: list[tuple[Layout, float]] = []
     enough: set[Layout] = set()
-    for layout in layouts(net, ranks, batch):
-        whole = layout._replace(micro=1)
-        if whole in enough:
-            continue
-        stages = Stages(net, layout, batch)
-        if stages.memory.total > hardware.memory:
-            over.append((layout, stages.memory.total))
-            continue
-        fitting.append((stages.least_seconds(hardware), stages.memory.total, stages))
-        if layout.pipe == 1:
-            enough.add(whole)
+    for many in (False, True):
+        if fitting:
+            break
+        for layout in layouts(net, ranks, batch, many=many):
+            whole = layout._replace(micro=1)
+            if whole in enough:
+                continue
+            stages = Stages(net, layout, batch)
+            if stages.memory.total > hardware.memory:
+                over.append((layout, stages.memory.total))
+                continue
+            fitting.append((stages.least_seconds(hardware), stages.memory.total, stages))
+            if layout.pipe == 1:
+                enough.add(whole)
     best: list[Estimate] = []
     for least, _, stages in sorted(fitting, key=lambda one: one[:2]):
         if len(best) == most and least > best[-1].seconds:

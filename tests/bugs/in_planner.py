@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from backends.cli.plan_command import PlanOptions
 from backends.comm.collectives.link import Link
 from backends.planner import Hardware, Layout, TransformerSizes
+from tests.backends.cli import plan_laws
 from tests.backends.planner import planner_laws, transfer_laws
 from tests.bugs.bug import Bug
 
@@ -89,6 +91,20 @@ def the_best_stands_first() -> None:
     planner_laws.finds_the_best(NET, 4, HARDWARE._replace(memory=80e3), 8)
 
 
+def the_layout_that_holds_least_is_named() -> None:
+    planner_laws.refuses_by_the_least(NET, 1, 21)
+    planner_laws.refuses_by_the_least(NET, 2, 40)
+
+
+def narrow_tables_keep_their_numbers() -> None:
+    for width in (60, 80):
+        plan_laws.table_keeps_its_numbers(PlanOptions(experts=4), width, 3)
+
+
+def a_speed_is_of_the_best_repetition() -> None:
+    plan_laws.speed_is_of_the_best_repetition(1)
+
+
 # Bugs
 
 BUGS = [
@@ -158,4 +174,14 @@ BUGS = [
     Bug("ranks on all four axes are not tried", "planner.planner.shapes",
         "n for n in divisors if ranks // data % n == 0",
         "n for n in divisors[:1] if ranks // data % n == 0", the_best_stands_first, "is missing"),
+    Bug("where nothing fits, no more micro-batches are tried", "best_first", "for many in (False, True):",
+        "for many in (False,):", the_layout_that_holds_least_is_named, "nothing fits"),
+    Bug("micro-batches are doubled, and never of one sample", "micros_of", "(doublings | {most})",
+        "doublings", the_layout_that_holds_least_is_named, "nothing fits"),
+    Bug("a table has all columns on any terminal", "widths_of", "3 * len(kept) + 1 <= columns",
+        "3 * len(kept) + 1 <= 10 * columns", narrow_tables_keep_their_numbers, "characters"),
+    Bug("the lines between columns take no room", "widths_of", "sum(kept.values()) + 3 * len(kept) + 1",
+        "sum(kept.values())", narrow_tables_keep_their_numbers, "characters"),
+    Bug("the speed is of a rank that others starved", "PlanMeasurement.hardware", "max(slowest)",
+        "min(slowest)", a_speed_is_of_the_best_repetition, "operations a second"),
 ]  # fmt: skip

@@ -106,9 +106,12 @@ def test_the_command_gets_a_rank_for_each_task(minigrad, tmp_path):
     for command, line in cases.items():
         status, out, errors = minigrad("slurm", "--nodes", "4", "--tasks-per-node", "2", "--", *command)
         assert status == 0 and out.splitlines()[-1] == line, errors
+    for words in ("train --net transformer --sequence 4", "train --model 2 --pipe 2"):
+        status, out, errors = minigrad("slurm", "--nodes", "4", "--", *words.split())
+        assert status == 0 and out.splitlines()[-1] == f"exec minigrad {words}", errors
     status, out, _ = minigrad(
         "slurm", "-o", "job.sh", "train", "--resume", "old", "--checkpoint", "kept", "--resume=old"
     )
     text = (tmp_path / "job.sh").read_text(encoding="utf-8")
     assert status == 0 and "written to job.sh" in out
-    assert "resume=(--resume old)" in text and 'minigrad train --checkpoint kept --data 1 "${resume' in text
+    assert "resume=(--resume old)" in text and 'minigrad train --checkpoint kept "${resume' in text

@@ -24,10 +24,12 @@ from backends.cli.plan_command import (
     sizes_of,
     time_in_words,
 )
-from backends.cli.plan_measurement import PlanMeasurement
+from backends.cli.plan_measurement import REPETITIONS, PlanMeasurement
 from backends.grid import AXES
 from backends.planner import best_first, layouts
 from minigrad.models import NETS
+from minigrad.text import course
+from tests.backends.cli import plan_laws as laws
 
 SMALL = ["--net", "transformer", "--length", "8", "--width", "8", "--heads", "2", "--blocks", "2"]
 
@@ -105,6 +107,8 @@ def test_what_cannot_be_planned_is_refused_in_one_line(minigrad):
         "--memory 0GB": "got '0GB'",
         "--memory -1GB": "got '-1GB'",
         "--memory 3EB": "got '3EB'",
+        "--text none": "--text none: no such file; pass a file that holds a text in UTF-8",
+        "--text .": "--text .: it is a folder; pass a file that holds a text in UTF-8",
         "--net resnet": "net",
         "--net lenet --width 8": "--width is for nets that learn from text",
         "--ranks 7 --batch 1 --length 8": "7 ranks cannot all work on 1 sample of transformer; take fewer",
@@ -133,6 +137,53 @@ def test_the_best_layouts_are_measured(minigrad, monkeypatch):
     for axis, ranks in zip(("data", "pipe", "sequence", "model"), grid, strict=True):
         assert (f"--{axis} {ranks}" in command) == (int(ranks) > 1), (second, command)
     assert command.startswith("least measured time of a step: minigrad train")
+
+
+@pytest.mark.parametrize("width", [60, 67, 80, 100, 120])
+@pytest.mark.parametrize("measured", [0, 3])
+@pytest.mark.parametrize("sizes", [{}, {"experts": 4}, {"width": 16, "heads": 2}, {"ranks": 64}], ids=str)
+def test_a_narrow_table_keeps_its_numbers(sizes, measured, width):
+    laws.table_keeps_its_numbers(PlanOptions(**sizes), width, measured)
+
+
+@pytest.mark.parametrize("starved", [0, 2, REPETITIONS - 1])
+def test_the_speed_is_of_the_best_repetition(starved):
+    laws.speed_is_of_the_best_repetition(starved)
+
+
+def test_as_many_micro_batches_are_tried_as_fit(minigrad, tmp_path):
+    """The command of the last line trains in so many micro-batches, also in a last, short step."""
+    (tmp_path / "few.txt").write_bytes(course()[:300])
+    options = PlanOptions(length=8, width=8, heads=2, blocks=2, text=tmp_path / "few.txt", ranks=1, batch=32)
+    plans = best_first(sizes_of(options.settings().sized_net), 1, options.hardware()._replace(memory=0.0), 32)
+    needed = {layout.micro: n for layout, n in plans.over}
+    assert sorted(needed) == [1, 2, 4, 8, 16, 32]
+    words = [*SMALL, "--text", "few.txt", "--ranks", "1", "--batch", "32", "--memory"]
+    refused = "none of 6 layouts of 1 rank fits into 1kB: the least is .*, with 1 rank, 32 micro-batches;"
+    one_line(minigrad("plan", *words, "1kB"), refused)
+    for micro in (16, 32):
+        status, out, err = minigrad("plan", *words, f"{int(needed[micro]) + 1}B")
+        assert status == 0, err
+        *command, last = shlex.split(out.splitlines()[-1].partition(": minigrad ")[2])
+        assert f"micro_batches={micro}" in [*command, last]
+        status, out, err = minigrad(*command, last, "--epochs", "1")
+        assert status == 0, err
+
+
+def test_measured_seconds_are_in_the_file(minigrad, monkeypatch, tmp_path):
+    seconds = iter([3.0, 1.0, 2.0])
+    monkeypatch.setattr(PlanMeasurement, "seconds", lambda self, config: next(seconds))
+    words = ["--ranks", "4", "--batch", "8", "--json", "plan.json"]
+    for more, expected in ((["--measure"], [3.0, 1.0, 2.0, None]), ([], [None] * 4)):
+        assert minigrad("plan", *SMALL, *words, *more)[0] == 0
+        values = json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))
+        assert [row["measured"] for row in values["layouts"]][:4] == expected
+
+
+def test_more_ranks_than_can_be_measured_are_refused(minigrad, monkeypatch):
+    monkeypatch.setattr("backends.launch.launch.cores", lambda: 2)
+    message = "32 ranks are more than the 16 that 2 cores can hold; take fewer, or leave out --measure$"
+    one_line(minigrad("plan", *SMALL, "--ranks", "32", "--measure"), message)
 
 
 @pytest.mark.parametrize("net", ["transformer", "mlp", "sigmoid"])

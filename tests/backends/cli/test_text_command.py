@@ -115,7 +115,7 @@ def test_a_saved_model_knows_its_text_its_sizes_and_its_symbols(minigrad, tmp_pa
     )
     (tmp_path / "few.txt").rename(tmp_path / "other.txt")
     assert minigrad("test", str(file), "--text", "other.txt")[1] == out
-    assert "No such file" in minigrad("test", str(file))[2]
+    assert "few.txt: no such file; pass a file" in minigrad("test", str(file))[2]
 
 
 def test_a_text_is_written(minigrad, tmp_path):
@@ -183,8 +183,8 @@ def test_what_is_no_model_for_text_is_refused_in_one_line(minigrad, tmp_path, ar
             "--net mlp --length 8",
             "--length is for nets that learn from text, and mlp takes images",
         ),
-        ("--net transformer --text none", "No such file or directory: 'none'"),
-        ("--net transformer --text .", "Is a directory: '.'"),
+        ("--net transformer --text none", "--text none: no such file; pass a file that holds a text"),
+        ("--net transformer --text .", "--text .: it is a folder; pass a file that holds a text"),
         ("--net transformer --text empty", "empty has 0 symbols, and rows of 64 need a text of at least 73"),
         ("--net transformer --text short", "short has 15 symbols, and rows of 64 need a text of at least 73"),
         ("--net transformer --text latin", "latin is no text in UTF-8: byte 3 is 0xe9; convert it"),

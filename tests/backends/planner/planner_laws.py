@@ -25,7 +25,7 @@ from backends.planner.estimate import RankStep, estimate
 from backends.planner.hardware import Hardware
 from backends.planner.layout import Layout, Place
 from backends.planner.net_sizes import NetSizes
-from backends.planner.planner import best_first
+from backends.planner.planner import best_first, layouts
 from backends.planner.transformer_sizes import TransformerSizes
 from backends.sequence_parallel import SequenceParallel
 from backends.stack import Stack
@@ -232,6 +232,34 @@ def splits_as_the_default_plan(sizes: TransformerSizes, ranks: int, rows: int) -
     plan = default_plan(model, ranks, rows, (sizes.length,))
     split = sizes.splits_table(Layout(model=ranks), rows)
     assert split == ("0" in plan), f"{sizes} on {ranks} ranks: {split}, the plan is {plan}"
+
+
+def refuses_by_the_least(net: NetSizes, ranks: int, batch: int) -> None:
+    """Assert that a layout is found where one fits by some number of micro-batches, else the least named.
+
+    Tried here are all numbers of micro-batches of each layout that ``layouts`` lists with few of them.
+    """
+    wholes = {layout._replace(micro=1) for layout in layouts(net, ranks, batch)}
+    least = min(
+        max(
+            RankStep(net, whole._replace(micro=n), place, batch).memory().total
+            for place in last_places(whole)
+        )
+        for whole in wholes
+        for n in range(1, batch // whole.data + 1)
+    )
+    hardware = Hardware(1e9, Link(1e-5, 1e8), least)
+    plans = best_first(net, ranks, hardware, batch)
+    assert plans.fitting, f"nothing fits into {least}, the least named is {plans.over[0]}"
+    assert all(e.memory.total <= least for e in plans.fitting)
+    none = best_first(net, ranks, hardware._replace(memory=least * (1 - 1e-9)), batch)
+    assert not none.fitting and none.over[0][1] == least, f"the least is {least}, named is {none.over[:1]}"
+
+
+def last_places(layout: Layout) -> list[Place]:
+    """The places with the last coordinates in each stage."""
+    last = Place(layout.data - 1, 0, layout.sequence - 1, layout.model - 1)
+    return [last._replace(pipe=stage) for stage in range(layout.pipe)]
 
 
 def finds_the_best(net: NetSizes, ranks: int, hardware: Hardware, batch: int) -> None:

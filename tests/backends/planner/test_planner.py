@@ -111,6 +111,13 @@ def test_the_best_stands_first(sizes, ranks, batch, share):
     laws.finds_the_best(sizes, ranks, HARDWARE._replace(memory=share * plans.fitting[0].memory.total), batch)
 
 
+@settings(max_examples=settings().max_examples // 4)
+@given(transformers(), st.integers(1, 6), st.integers(1, 40))
+def test_the_layout_that_holds_least_is_named(sizes, ranks, batch):
+    assume(any(layouts(sizes, ranks, batch)))
+    laws.refuses_by_the_least(sizes, ranks, batch)
+
+
 @pytest.mark.parametrize("name", ["mlp", "lenet"])
 def test_the_best_of_a_net_for_images_stands_first(name):
     laws.finds_the_best(counted_sizes(name), 4, HARDWARE._replace(memory=3e6), 16)
