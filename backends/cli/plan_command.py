@@ -246,12 +246,12 @@ def rows_of(fitting: list[Estimate], measured: dict[Layout, float]) -> list[dict
 def widths_of(rows: list[dict[str, str]], columns: int) -> dict[str, int]:
     """The columns that say something, with their widths; of ``LEFT_OUT`` as few are missing as must be."""
     widths = {h: max(len(h), *(len(row[h]) for row in rows)) for h in rows[0] if any(row[h] for row in rows)}
-    kept = widths
+    part = widths
     for left_out in LEFT_OUT:
-        kept = {heading: width for heading, width in widths.items() if heading not in left_out}
-        if sum(kept.values()) + 3 * len(kept) + 1 <= columns:  # each has a line and two spaces
+        part = {heading: width for heading, width in widths.items() if heading not in left_out}
+        if sum(part.values()) + 3 * len(part) + 1 <= columns:  # each has a line and two spaces
             break
-    return kept
+    return part
 
 
 def print_table(
