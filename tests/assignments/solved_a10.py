@@ -52,7 +52,7 @@ def ring_forward(comm, q, k, v, columns, documents):
     for t in range(comm.size):
         mask = allowed(columns[comm.rank], columns[(comm.rank - t) % comm.size], documents)
         if mask.any():
-            o, lse = merge(o, lse, *tile(q, *block, mask))
+            o, lse = merge(o, lse, *tile(q, block[0], block[1], mask))
         if t < comm.size - 1:
             block = to_next(comm, block)
     return o, lse
@@ -73,7 +73,7 @@ def ring_backward(comm, q, k, v, o, lse, g, columns, documents):
             block = to_next(comm, block)
             sums = [np.zeros(x.shape) for x in block] if t == 1 else to_next(comm, sums)
         mask = allowed(columns[comm.rank], columns[(comm.rank - t) % comm.size], documents)
-        a, b, c = tile_backward(q, *block, mask, lse, g, delta)
+        a, b, c = tile_backward(q, block[0], block[1], mask, lse, g, delta)
         dq += a
         sums[0] += b
         sums[1] += c
@@ -86,13 +86,13 @@ def ring_backward(comm, q, k, v, o, lse, g, columns, documents):
 def overlapped_forward(comm, q, k, v, columns, documents):
     o, lse, block = np.zeros(v.shape), np.full(len(q), -np.inf), [k, v]
     for t in range(comm.size):
-        finishes = []
+        finishes, sends = [], []
         if t < comm.size - 1:
             finishes = [comm.start_recv((comm.rank - 1) % comm.size) for _ in block]
             sends = [comm.start_send(x, (comm.rank + 1) % comm.size) for x in block]
         mask = allowed(columns[comm.rank], columns[(comm.rank - t) % comm.size], documents)
         comm.compute(mask.sum())
-        o, lse = merge(o, lse, *tile(q, *block, mask))
+        o, lse = merge(o, lse, *tile(q, block[0], block[1], mask))
         if finishes:
             block = [finish() for finish in finishes]
             for finish in sends:

@@ -20,9 +20,10 @@ def pairs_are_those_of_a_loop() -> None:
 
 
 def steps_end_with_the_slowest() -> None:
-    for order in ring_table.ORDERS:
-        columns = ring_table.columns(order, 4)
+    of_orders = [ring_table.columns(order, 4) for order in ring_table.ORDERS]
+    for columns in of_orders:
         ring_laws.lasts_as_long(ring_table.counted(columns), columns)
+    columns = of_orders[-1]
     ragged = [columns[0][:0], columns[1][:5], columns[2]]
     ring_laws.lasts_as_long(ring_table.counted(ragged), ragged)
 
