@@ -58,6 +58,7 @@ def piped(strategy: Make, comm: Communicator) -> Strategy:
 BY_NAME: dict[str, tuple[Make, Callable[[int], Module]]] = {
     name: (find_strategy(name, axis=axis), plain)
     for axis in GROUPS
+    if axis != "sequence"  # these nets take images
     for name in strategy_names(axis)
     if name not in ("serial", "bucketed", "sharded")
 }

@@ -287,7 +287,7 @@ MODULES = {
 }  # fmt: skip
 BUGS = [
     ("pipeline", "broadcast_model(self.comm, model)", "pass"),
-    ("pipeline", "part.loss_weight * y.item()", "y.item()"),
+    ("pipeline", "part.weighted(forward_pass, y if last else None)", "(y.item() if last else 0.0)"),
     (
         "pipeline",
         "state_class = LayersOfRanks\n",
@@ -295,8 +295,8 @@ BUGS = [
         "        def global_square_norms(self, model, squares):\n            return squares\n",
     ),
     ("pipeline", "part.loss_weight if last", "1.0 if last"),
-    ("pipeline", "with part.forward_pass(), Tape() as tape:", "with Tape() as tape:"),
-    ("pipeline", "float(broadcast(self.comm, np.array([loss]), self.size - 1)[0])", "loss"),
+    ("pipeline", "with part.forward_pass() as", "with part._replace(step=0).forward_pass() as"),
+    ("pipeline", "float(allreduce(self.comm, np.array([loss]))[0])", "loss"),
     ("zero", "lambda squares: allreduce(self.comm, squares)", "lambda squares: squares"),
     ("zero", "np.concatenate(allgather(self.comm, part.w)).reshape(parameter.shape)", "parameter.data"),
     (

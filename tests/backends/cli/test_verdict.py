@@ -13,7 +13,9 @@ from rich.console import Console
 from backends.cli import proof
 from tests.bugs.mutant import mutant
 
-CONFIG = dict(net="lenet", batch=13, strategy="replicated", pipe=1, data=2, model=1, dtype="float64")
+CONFIG = dict(net="lenet", batch=13, strategy="replicated", pipe=1, data=2, sequence=1, model=1) | {
+    "dtype": "float64"
+}
 BOUND = 1e-12
 ERRORS = st.sampled_from([0.0, 1e-15, 2e-13, BOUND, 3e-12, 1e-1, float("inf")])
 

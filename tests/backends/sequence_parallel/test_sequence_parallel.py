@@ -267,6 +267,23 @@ def test_a_sum_over_tokens_is_trained_like_serial():
     laws.trains(SequenceParallel, 2, NET, loss=loss)
 
 
+def test_a_backend_trains_the_model_that_it_placed_last():
+    batch = NET.batches(2)[0]
+
+    def work(comm):
+        backend = SequenceParallel(comm)
+        first, second = (backend.place(NET.build(np.random.default_rng(0))) for _ in range(2))
+        with pytest.raises(ValueError, match="make a backend for each model"):
+            backend.step(first, batch, TOKEN_LOSS)
+        backend.step(second, batch, TOKEN_LOSS)
+        other = Batch(batch.x, batch.y if comm.rank else batch.y * 0)
+        with pytest.raises(ValueError, match="rank 1 was given another batch than rank 0"):
+            backend.step(second, other, TOKEN_LOSS)
+        backend.close()
+
+    run_ranks(2, work)
+
+
 class MeanByCall(nn.Linear):
     """It mixes tokens around an inherited forward."""
 
