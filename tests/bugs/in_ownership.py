@@ -186,7 +186,7 @@ BUGS = [
     Bug("a rank saves its layers as the model", "Placeholder.is_whole", "    return False\n",
         "    return True\n", a_saved_model_is_whole, "saves"),
     Bug("a rank saves its neurons as the layer", "ShardedLayer.is_whole",
-        "all(shard.comm.size == 1 for shard in self.shards.values())", "True", a_saved_model_is_whole,
+        "all(shard.parts == 1 for shard in self.shards.values())", "True", a_saved_model_is_whole,
         "has shape"),
     Bug("batches are not compared", "Strategy.step", "if self.steps_of_model == 2:",
         "if self.steps_of_model < 0:", other_batches_are_named, "it was not refused"),

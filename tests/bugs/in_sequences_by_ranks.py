@@ -248,6 +248,6 @@ BUGS = [
     Bug("documents of the batch are forgotten", "SplitTokens.self_attention",
         "documents = self.document", "documents = None", documents_are_apart, SERIAL),
     Bug("a forward of one's own inherits what another does", "Module.__init_subclass__",
-        'if "forward" in cls.__dict__:', 'if "token_wise" in cls.__dict__:', mixed_tokens_are_refused,
-        "nobody says"),
+        'if "forward" in cls.__dict__ or "__call__" in cls.__dict__:', 'if "token_wise" in cls.__dict__:',
+        mixed_tokens_are_refused, "nobody says"),
 ]  # fmt: skip
