@@ -133,7 +133,7 @@ BUGS = [
     Bug("a graph counts its recordings as steps", "Captured.launch", "step.run(batch, number)",
         "step.run(batch, len(self.steps))", captured_dropout_with_adam_is_eager, "losses"),
     Bug("the loss is read in the capture", "CapturedStep.compute", "forward_pass, loss = mean_loss(work)\n",
-        "forward_pass, loss = mean_loss(work)\n                loss.data.get()\n",
+        "forward_pass, loss = mean_loss(work)\n            loss.data.get()\n",
         captured_dropout_with_adam_is_eager, "cannot be captured .*D2H"),
     Bug("the steps of Adam are not counted", "CapturedUpdate.count_step",
         "self.updates = list(self.optimizer.updates())",

@@ -196,7 +196,7 @@ BUGS = [
         "exp(-x)", a_function_is_one_kernel_each_way, "the value"),
     Bug("a kernel's logistic loss has no target", "loss_kernels.logistic_gradient", "(1 + exp(-x)) - t)",
         "(1 + exp(-x)))", a_function_is_one_kernel_each_way, "the gradient"),
-    Bug("a negative index on a GPU wraps round", "embedding", "(indices >= 0) & (indices < rows)",
+    Bug("a negative index on a GPU wraps round", "linear.embedding", "(indices >= 0) & (indices < rows)",
         "indices < rows", wrong_labels_stop_training, "the loss of"),
     Bug("an index of the host stays there", "unwrap",
         "if not isinstance(index, list) and (xp is np or not isinstance(index, np.ndarray)):", "if True:",
