@@ -272,7 +272,9 @@ class PartOfTransformer:
             core_backward=2.5 * core if layout.form == "ring" else 0.0,
             activations=self.activations(),
             model=self.between_products(),
-            sequence=passes(self.attention(backward=False), self.attention(backward=True)),
+            sequence=passes(
+                [*self.attention(backward=False), *self.choices()], self.attention(backward=True)
+            ),
             experts=passes(self.exchange()),
             partial=6 * h if layout.split_tokens else 0,
             own_experts=experts if layout.expert_parallel else 0,
@@ -296,6 +298,13 @@ class PartOfTransformer:
         if layout.form == "ring":
             return (KeyRing(self.rows, tokens, self.heads * size, backward),)
         return (HeadsAllToAll(self.rows, tokens, part_sizes(self.heads, layout.sequence), size, backward),)
+
+    def choices(self) -> tuple[AllGather, ...]:
+        """Which experts the tokens of all ranks choose, for the places in whole rows: an index for each."""
+        net, tokens = self.net, self.net.own_tokens(self.layout)
+        if self.layout.sequence == 1 or not net.experts:
+            return ()
+        return (AllGather(tuple(self.rows * n * net.choices * INDEX // net.itemsize for n in tokens)),)
 
     def core(self) -> float:
         """Operations of scores and values: a ring's ranks have as many pairs each, by zig-zag."""

@@ -18,7 +18,6 @@ from minigrad.work import Loss
 from ..comm.collectives import Allreduce, allreduce
 from ..comm.communicator import Communicator
 from ..data_parallel.data_parallel import DataParallel
-from ..data_parallel.synchronous import SynchronousDataParallel
 from .parts_of_rows import PartsOfRows
 from .split_tokens import FORMS, SplitTokens
 from .token_order import ORDERS, columns_of
@@ -98,6 +97,6 @@ class SequenceParallel(DataParallel):
     def refusal(self, inner: Strategy) -> str | None:
         if isinstance(inner, SequenceParallel):
             return "tokens can be shared once; give one SequenceParallel all these ranks"
-        if isinstance(inner, SynchronousDataParallel):
+        if isinstance(inner, DataParallel):
             return f"whole rows are shared before their tokens; put {type(inner).__name__} first"
         return super().refusal(inner)

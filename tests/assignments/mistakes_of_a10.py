@@ -12,7 +12,7 @@ STARTS = (
 COLUMNS = "    o, lse, block = np.zeros(v.shape), np.full(len(q), -np.inf), [k, v]\n"
 SHOWN = "        if mask.any():"
 SENDS = "            block = to_next(comm, block)\n    return o, lse\n\n\ndef tile_b"
-SHOWS = "        if mask.any():\n            o, lse = merge(o, lse, *tile(q, *block, mask))\n"
+SHOWS = "        if mask.any():\n            o, lse = merge(o, lse, *tile(q, block[0], block[1], mask))\n"
 MISTAKES = {
     # of tile
     "scores are not divided by sqrt(D)": (
@@ -257,7 +257,10 @@ MISTAKES = {
     "computes first, and sends then": (
         [
             ("        comm.compute(mask.sum())\n", ""),
-            ("        finishes = []\n", f"        finishes = []\n{MASK}        comm.compute(mask.sum())\n"),
+            (
+                "        finishes, sends = [], []\n",
+                f"        finishes, sends = [], []\n{MASK}        comm.compute(mask.sum())\n",
+            ),
         ],
         {"overlapped_forward"},
         "which it takes without any overlap",

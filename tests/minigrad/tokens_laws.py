@@ -103,7 +103,8 @@ def penalties_are_terms_of_the_loss(run, weight, again, seed):
     tape.backward(expected)
     assert abs(loss - expected.item()) < 1e-14
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-        assert np.abs(np.asarray(gradient) - np.asarray(parameter.grad)).max() < 1e-14
+        error = np.abs(np.asarray(gradient) - np.asarray(parameter.grad)).max()
+        assert error < 1e-14, f"Not equal: a gradient is off by {error:.1e}"
 
 
 def evaluation(model, batch):
