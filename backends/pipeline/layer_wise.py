@@ -22,7 +22,7 @@ from minigrad.tensor import Tensor
 from minigrad.work import Loss
 
 from ..comm import differentiable
-from ..comm.collectives import allreduce, broadcast
+from ..comm.collectives import broadcast, reduce
 from ..comm.communicator import Communicator
 from ..consistency import broadcast_model, check_same_batch, check_same_on_all_ranks
 from ..partition import bounds_by_bytes, check_bounds
@@ -85,7 +85,9 @@ class LayerWise(Strategy):
 
     def finish(self, model: Module, loss: float) -> float:
         """The last rank's loss, and the penalties of all ranks' layers."""
-        return float(allreduce(self.comm, np.array([loss]))[0])
+        last, term = self.size - 1, np.array([loss])
+        total = reduce(self.comm, term, root=last)
+        return float(broadcast(self.comm, term if total is None else total, last)[0])
 
 
 class Stage(Module):

@@ -67,7 +67,7 @@ BUGS = [
     Bug("ranks drop by their own seeds", "broadcast_model", "            layer.seed = seed\n",
         "            pass\n", layers_train_like_serial, SERIAL),
     Bug("only the last rank knows the loss", "LayerWise.finish",
-        "return float(allreduce(self.comm, np.array([loss]))[0])", "return loss",
+        "return float(broadcast(self.comm, term if total is None else total, last)[0])", "return loss",
         layers_train_like_serial, rf"loss \(\) differs .* {SERIAL}"),
     Bug("each rank clips by the norm of its layers", "LayersOfRanks.global_square_norms",
         "sums = allgather(self.backend.comm, squares)", "sums = []", layers_train_like_serial, SERIAL),
