@@ -12,7 +12,7 @@ from tests.reading import CHAINS, ROOT, SUBJECTS, chain, lines, reading
 
 PACKAGES = {
     "minigrad": 17_450,  # attention, text and the transformer; experts, tokens that a batch knows
-    "backends": 26_800,  # the sequence axis, experts by ranks, products on a grid, the planner
+    "backends": 26_850,  # the sequence axis, experts by ranks, products on a grid, the planner
     "lessons/minigrad_course": 11_000,  # how the frozen text was made; who waits on the ring
     "benchmarks": 5_030,  # a transformer's step, torch.compile and jax.jit
     "tests": 83_200,  # laws and bugs of the sequence axis, experts, grids, the planner and a10

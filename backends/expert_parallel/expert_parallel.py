@@ -17,7 +17,8 @@ from ..comm.communicator import Communicator
 from ..data_parallel.data_parallel import DataParallel
 from ..data_parallel.step_summary import StepSummary
 from .exchange import exchange
-from .experts_of_ranks import ExpertsOfRanks, OwnExperts, refuse_shared
+from .experts_of_ranks import ExpertsOfRanks
+from .own_experts import OwnExperts, refuse_shared
 
 CAPACITIES = {"sample": "sample", "rank": "batch"}
 """What ``capacity_per`` makes of that of the mixtures."""

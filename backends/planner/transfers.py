@@ -1,6 +1,6 @@
 """What each rank sends in a collective, exactly, and what that takes by the alpha-beta model.
 
-Sizes are in numbers. Lecture section: what a cluster would do. Lesson: 15_scale, by ``estimate.py``.
+Sizes are in numbers. Lecture section: what a cluster would do. Lesson: 15_scale, by ``rank_step.py``.
 """
 
 from __future__ import annotations

@@ -6,8 +6,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from minigrad import generate, metric, models, sample, text, train
+from minigrad.serial import Serial
+from minigrad.work import Work
 from tests.bugs.bug import Bug
-from tests.minigrad import text_laws
+from tests.minigrad import text_laws, tokens_laws
 
 CONTENT = b"the cat sat on a mat, and a rat had a hat"
 
@@ -32,6 +34,22 @@ def simple_rules_are_counted() -> None:
 def one_symbol_has_no_loss() -> None:
     with TemporaryDirectory() as folder:
         text_laws.simple_rules_are_counted(text.text, Path(folder, "t"), b"a" * 11, 1)
+
+
+LENGTHS = [5, 7, 3, 12, 1, 2, 9]  # of documents, in rows of 12
+
+
+def documents_are_alone() -> None:
+    tokens_laws.documents_are_alone(tokens_laws.evaluation, LENGTHS, 0)
+
+
+def a_step_is_that_of_the_documents() -> None:
+    for serial in (Serial(1), Serial(2)):
+
+        def run(work: Work, serial: Serial = serial) -> float:
+            return serial.step(work.model, work.batch, work.loss_fn)
+
+        tokens_laws.trains_documents_alone(run, LENGTHS, 0)
 
 
 def a_symbol_is_refused_with_its_place() -> None:
@@ -66,6 +84,16 @@ def a_net_takes_its_own_data() -> None:
 # Bugs
 
 BUGS = [
+    Bug("documents of a row see one another", "Tokens.self_attention",
+        'masks.setdefault("documents", self.document)', "pass", documents_are_alone, "Not equal"),
+    Bug("places run on through a row", "token_embedding.places_of", "tokens.places(symbols)",
+        "tokens.places(symbols) * 0 + range(symbols[1])", documents_are_alone, "Not equal"),
+    Bug("an evaluation forgets the documents", "Batch.evaluation_pass", "tokens=self.tokens", "tokens=None",
+        documents_are_alone, "Not equal"),
+    Bug("a step forgets the documents", "Batch.whole", ", tokens=self.tokens", "",
+        a_step_is_that_of_the_documents, "Error"),
+    Bug("a micro-batch has the documents of the first rows", "Batch.__getitem__", "self.tokens[rows]",
+        "self.tokens[: len(places)]", a_step_is_that_of_the_documents, "Error"),
     Bug("targets are shifted by two", "text.rows", "numbers[:-1], numbers[1:]",
         "numbers[:-1], np.roll(numbers, -2)[:-1]", each_symbol_predicts_the_next, "place 0 of 9"),
     Bug("targets are the inputs", "text.rows", "numbers[:-1], numbers[1:]", "numbers[:-1], numbers[:-1]",

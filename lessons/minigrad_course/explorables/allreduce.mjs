@@ -1,5 +1,6 @@
 // The all-reduce player: a recorded run, round by round, and what followed when a message was lost.
 
+import { html, svg } from "./elements.mjs";
 import { holdingsByRound } from "./holdings.mjs";
 
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -16,20 +17,6 @@ const numbered = () => run().messages.map((message, number) => ({ message, numbe
 const ofRound = () => numbered().filter(({ message }) => message[2] === view.round);
 const members = (bits) => Array.from({ length: view.size }, (_, rank) => rank).filter((rank) => (bits >> rank) & 1);
 const list = (numbers) => numbers.join(", ");
-
-const svg = (name, attributes, ...children) => {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-};
-
-const html = (name, text, attributes = {}) => {
-  const element = document.createElement(name);
-  element.append(text);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  return element;
-};
 
 function centerOf(rank) {
   const angle = (2 * Math.PI * rank) / view.size - Math.PI / 2 - Math.PI / view.size;
@@ -132,15 +119,15 @@ function drawMessages() {
   const now = ofRound();
   $("messagestitle").textContent = now.length ? `Messages of round ${view.round + 1}` : "All messages have arrived";
   $("messages").replaceChildren(...now.map(({ message, number }) => {
-    const choice = html("button", inWords(message), { "aria-pressed": number === chosen });
+    const choice = html("button", { "aria-pressed": number === chosen }, inWords(message));
     choice.onclick = () => { chosen = number === chosen ? null : number; fate = "arrives"; draw(); focusOn("#messages [aria-pressed=true]"); };
     return choice;
   }));
   const losing = $("losing");
-  if (chosen === null) return losing.replaceChildren(html("p", run().losses.length ? "Choose a message to lose it." : "Messages can be lost in the runs of 4 ranks.", { class: "quiet" }));
+  if (chosen === null) return losing.replaceChildren(html("p", { class: "quiet" }, run().losses.length ? "Choose a message to lose it." : "Messages can be lost in the runs of 4 ranks."));
   const fates = run().losses.length ? { arrives: "It arrives", lost: "It is lost", zeros: "Zeros come instead" } : { arrives: "It arrives" };
   return losing.replaceChildren(...Object.entries(fates).map(([key, words]) => {
-    const choice = html("button", words, { "aria-pressed": key === fate, id: `fate-${key}` });
+    const choice = html("button", { "aria-pressed": key === fate, id: `fate-${key}` }, words);
     choice.onclick = () => { fate = key; draw(); focusOn(`#fate-${key}`); };
     return choice;
   }));
@@ -159,10 +146,10 @@ function drawCounts() {
   rows.push(["closed form", ...["messages", "sent"].map((key) => `${formula[key][0]} = ${formula[key][1]}`)]);
   const line = (tag, cells) => {
     const row = document.createElement("tr");
-    row.append(...cells.map((text, i) => html(i ? tag : "th", text)));
+    row.append(...cells.map((text, i) => html(i ? tag : "th", {}, text)));
     return row;
   };
-  $("count").replaceChildren(html("thead", line("th", ["", "messages sent", "bytes sent"])));
+  $("count").replaceChildren(html("thead", {}, line("th", ["", "messages sent", "bytes sent"])));
   const body = document.createElement("tbody");
   body.append(...rows.map((cells) => line("td", cells)));
   $("count").append(body);

@@ -1,6 +1,7 @@
 // Where the bytes go: bars of what each rank holds, for a layout that the reader chooses.
 
 import { bytesOf } from "./bytes_sum.mjs";
+import { html, svg } from "./elements.mjs";
 
 const data = JSON.parse(document.getElementById("coefficients").textContent);
 const $ = (id) => document.getElementById(id);
@@ -9,20 +10,6 @@ const MOST = 16; // ranks that a machine of two cores takes
 const ZERO = ["nothing", "optimizer state (stage 1)", "and gradients (stage 2)", "and weights (stage 3)"];
 
 let choice = { net: "lenet", optimizer: "adam", batch: 64, data: 1, zero: 0, pipe: 1, micro: 4, schedule: "1f1b", recompute: false };
-
-const svg = (name, attributes, ...children) => {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-};
-
-const html = (name, attributes, ...children) => {
-  const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-};
 
 function amount(bytes) {
   const unit = bytes >= 1e6 ? ["MB", 1e6] : bytes >= 1e3 ? ["KB", 1e3] : ["B", 1];

@@ -1,6 +1,7 @@
 // The pipeline workshop: an order for each rank, edited by hand, simulated at once, and the command that runs it.
 
 import { fileText, proveCommand, recordCommand } from "./command.mjs";
+import { svg } from "./elements.mjs";
 import { scoreOf, simulate } from "./simulation.mjs";
 import { ROUTES, errorOf, instructionOf, repr, same, splitOf, stagesOf, tableOf, upTo, wordOf } from "./timetable.mjs";
 
@@ -190,12 +191,6 @@ function begin(number) {
 
 // What is seen
 
-const svg = (name, attributes, ...children) => {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-};
 const number = (x) => String(Math.round(1000 * x) / 1000);
 const percent = (x) => `${(100 * x).toFixed(1)} %`;
 const shown = (i) => i.kind + wordOf(i).slice(1).replace("/1", "′");

@@ -1,5 +1,6 @@
 // Who waits on the ring: blocks of tokens that the reader gives to ranks, and the steps that follow.
 
+import { html, svg } from "./elements.mjs";
 import { balanced, ringCommand, stepsOf, whoWaits } from "./ring_steps.mjs";
 
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -10,20 +11,6 @@ let state = { ranks: 4, blocks: 8, owners: [] };
 let message = 0; // pairs that the keys and values of a token travel for
 let chosen = 0; // a block
 let past = [];
-
-const svg = (name, attributes, ...children) => {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-};
-
-const html = (name, attributes, ...children) => {
-  const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  element.append(...children);
-  return element;
-};
 
 const upTo = (n) => Array.from({ length: n }, (_, i) => i);
 const startOf = (block) => Math.floor((block * TOKENS) / state.blocks);

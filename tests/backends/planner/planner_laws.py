@@ -1,11 +1,13 @@
-"""Laws of backends/planner/estimate.py, planner.py, net_sizes.py, transformer_sizes.py, counted_sizes.py,
-layout.py and hardware.py: what a layout sends, holds and computes is what ranks do that train in it.
+"""Laws of backends/planner/estimate.py, rank_step.py, planner.py, net_sizes.py, transformer_sizes.py,
+counted_sizes.py, layout.py and hardware.py: what a layout sends, holds and computes is what ranks do that
+train in it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,12 +22,14 @@ from backends.expert_parallel import ExpertParallel
 from backends.grid import AXES, Grid
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.model_parallel.plan import default_plan
+from backends.partition import optimal
 from backends.pipeline import SCHEDULES, Pipeline, simulate
-from backends.planner.estimate import RankStep, estimate
+from backends.planner.estimate import estimate
 from backends.planner.hardware import Hardware
 from backends.planner.layout import Layout, Place
 from backends.planner.net_sizes import NetSizes
 from backends.planner.planner import best_first, layouts
+from backends.planner.rank_step import RankStep
 from backends.planner.transformer_sizes import TransformerSizes
 from backends.sequence_parallel import SequenceParallel
 from backends.stack import Stack
@@ -235,7 +239,7 @@ def splits_as_the_default_plan(sizes: TransformerSizes, ranks: int, rows: int) -
 
 
 def refuses_by_the_least(net: NetSizes, ranks: int, batch: int) -> None:
-    """Assert that a layout is found where one fits by some number of micro-batches, else the least named.
+    """Assert that a layout is best where one fits by some number of micro-batches, else the least named.
 
     Tried here are all numbers of micro-batches of each layout that ``layouts`` lists with few of them.
     """
@@ -260,6 +264,36 @@ def last_places(layout: Layout) -> list[Place]:
     """The places with the last coordinates in each stage."""
     last = Place(layout.data - 1, 0, layout.sequence - 1, layout.model - 1)
     return [last._replace(pipe=stage) for stage in range(layout.pipe)]
+
+
+def equals_brute_force(net: NetSizes, ranks: int, hardware: Hardware, batch: int) -> None:
+    """Assert that the best layouts are those of a search without a shortcut, through all of four numbers.
+
+    Of those without a pipeline it leaves out what has more micro-batches than another one that fits.
+    """
+    fitting: dict[Layout, tuple[float, float]] = {}
+    for shape in product(range(1, ranks + 1), repeat=4):
+        data, pipe, sequence, model = shape
+        if np.prod(shape) != ranks or pipe > len(net.work()):
+            continue
+        bounds = tuple(optimal(net.work(), pipe)) if pipe > 1 else ()
+        rows = batch // data
+        for micro in sorted({pipe, 2 * pipe, 4 * pipe, 8 * pipe} | ({rows} if rows < pipe else set())):
+            for form, split, own in product(("ring", "ulysses"), (False, True), (False, True)):
+                if (form == "ulysses" and sequence == 1) or (split and model == 1) or (own and data == 1):
+                    continue
+                layout = Layout(data, pipe, sequence, model, micro, form, split, own, bounds)
+                few = pipe == 1 and any(layout._replace(micro=m) in fitting for m in (1, 2, 4) if m < micro)
+                if few or net.reason_against(layout, batch) is not None:
+                    continue
+                e = estimate(net, layout, hardware, batch)
+                if e.memory.total <= hardware.memory:
+                    fitting[layout] = e.seconds, e.memory.total
+    plans = best_first(net, ranks, hardware, batch)
+    best = [(e.seconds, e.memory.total) for e in plans.fitting]
+    assert best == sorted(fitting.values())[: len(best)], f"{best}"
+    assert all(e.layout in fitting for e in plans.fitting)
+    assert len(best) + plans.slower == len(fitting), f"{plans.slower} are slower, of {len(fitting)}"
 
 
 def finds_the_best(net: NetSizes, ranks: int, hardware: Hardware, batch: int) -> None:

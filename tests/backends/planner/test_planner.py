@@ -112,6 +112,13 @@ def test_the_best_stands_first(sizes, ranks, batch, share):
     laws.finds_the_best(sizes, ranks, HARDWARE._replace(memory=share * plans.fitting[0].memory.total), batch)
 
 
+@pytest.mark.parametrize("experts", [0, 4])
+@pytest.mark.parametrize("memory", [np.inf, 300e3])
+def test_the_best_layouts_of_sixteen_ranks_are_those_of_brute_force(experts, memory):
+    sizes = TransformerSizes(92, 32, 32, 4, 2, experts=experts, choices=min(experts, 2) or 1)
+    laws.equals_brute_force(sizes, 16, HARDWARE._replace(memory=memory), 32)
+
+
 @settings(max_examples=settings().max_examples // 4)
 @given(transformers(), st.integers(1, 6), st.integers(1, 40))
 def test_the_layout_that_holds_least_is_named(sizes, ranks, batch):
