@@ -239,7 +239,7 @@ def splits_as_the_default_plan(sizes: TransformerSizes, ranks: int, rows: int) -
 
 
 def refuses_by_the_least(net: NetSizes, ranks: int, batch: int) -> None:
-    """Assert that a layout is best where one fits by some number of micro-batches, else the least named.
+    """Assert that a layout is found where one fits by some number of micro-batches, else the least named.
 
     Tried here are all numbers of micro-batches of each layout that ``layouts`` lists with few of them.
     """
