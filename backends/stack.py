@@ -139,7 +139,7 @@ class Stack(Strategy):
         return loss
 
     def update(self, model: Module, optimizer: Optimizer) -> None:
-        self.check_model(model)
+        self.check_update(model, optimizer)
         self.members[0].update(model, optimizer)
 
     def finalize(self, model: Module) -> None:

@@ -34,11 +34,12 @@ class Backend:
         """This rank's part of ``batch``."""
         return batch
 
-    def work(self, model: Module, batch: Batch, loss_fn: Loss) -> Work:
+    def work(self, model: Module, batch: Batch, loss_fn: Loss, loss_scale: float = 1.0) -> Work:
         """This rank's samples of ``batch``, weighted by their share of it."""
         mine = self.shard(batch)
         keep_empty = self.traits.communicates_in_forward
-        return Work(model, mine, loss_fn, len(mine) / len(batch), self.on_grad, keep_empty)
+        weight = len(mine) / len(batch)
+        return Work(model, mine, loss_fn, weight, self.on_grad, keep_empty, loss_scale=loss_scale)
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
         """Take ``work`` through ``inner``, which takes one micro-batch; returns the weighted loss."""
@@ -55,10 +56,16 @@ class Backend:
         return loss
 
     def step(
-        self, model: Module, batch: Batch, loss_fn: Loss, inner: ForwardBackward = forward_backward_pass
+        self,
+        model: Module,
+        batch: Batch,
+        loss_fn: Loss,
+        inner: ForwardBackward = forward_backward_pass,
+        *,
+        loss_scale: float = 1.0,
     ) -> float:
-        """Add to every parameter's ``grad`` that of the mean loss over ``batch``; return the loss."""
-        return self.finish(model, self.forward_backward(self.work(model, batch, loss_fn), inner))
+        """Add to every parameter's ``grad`` that of ``loss_scale`` times the mean loss; return this loss."""
+        return self.finish(model, self.forward_backward(self.work(model, batch, loss_fn, loss_scale), inner))
 
     def update(self, model: Module, optimizer: Optimizer) -> None:
         """Let the optimizer, of some or all parameters, use the gradients that ``step`` left."""

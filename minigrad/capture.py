@@ -65,13 +65,24 @@ class Captured(Serial):
         return super().place(model)
 
     def step(
-        self, model: Module, batch: Batch, loss_fn: Loss, inner: ForwardBackward = forward_backward_pass
+        self,
+        model: Module,
+        batch: Batch,
+        loss_fn: Loss,
+        inner: ForwardBackward = forward_backward_pass,
+        *,
+        loss_scale: float = 1.0,
     ) -> float:
         """The gradients and the loss, as ``Serial`` computes them; ``inner`` is not called.
 
-        Raises ValueError for arrays of the host and for gradients of earlier steps, which a graph would not
-        add to; RuntimeError for what cannot be captured.
+        Raises ValueError for arrays of the host, for gradients of earlier steps, which a graph would not add
+        to, and for a loss scale; RuntimeError for what cannot be captured.
         """
+        if loss_scale != 1:
+            raise ValueError(
+                "a captured step repeats the numbers that it was recorded with, and a loss scale may change; "
+                "train without capture, or in float32"
+            )
         return self.launch(model, batch, loss_fn).loss()
 
     def launch(

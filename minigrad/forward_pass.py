@@ -25,7 +25,7 @@ class ForwardPass:
     others. ``step`` is None outside of training. ``tokens`` says which tokens of the samples' rows are here.
     ``path`` are the positions of the layer at work in the Sequentials around it, outermost first. A layer
     with a penalty carries it to the loss by ``ops.with_penalty``, with this ``weight``, the factor of the
-    samples' mean loss in the loss of the whole batch, and appends its value to ``penalties``.
+    samples' mean loss in the scaled loss of the whole batch, and appends its value to ``penalties``.
     """
 
     def __init__(

@@ -17,6 +17,8 @@ from . import optim_kernels, optim_loops
 from .device import Array, array_module, on_gpu, to_floats
 from .keyword_settings import check_positions, positions_and_settings
 from .lookup import lookup
+from .loss_scale import StaticScale
+from .master_weights import MasterWeights
 from .module import Module
 from .optim_kernels import Update
 from .tensor import Parameter, Tensor
@@ -59,6 +61,7 @@ class Optimizer:
     adaptive = False  # whether a step is divided by the size of gradients
     maximize = False
     limit: float | None = None
+    master_weights: MasterWeights | None = None
     groups: Sequence[Any] = ()
 
     def __new__(cls, *arguments: Any, **settings: Any) -> Self:
@@ -117,6 +120,27 @@ class Optimizer:
         self.limit = limit
         return self
 
+    def with_master_weights(self, precision: str = "float16", scale: StaticScale | None = None) -> Self:
+        """This optimizer, which from now on updates float32 copies of its parameters, which are rounded ones.
+
+        Parameters are converted before, by ``model.to(dtype=precision)``, and backward starts from
+        ``loss_scale`` times the loss; ``fit`` sees to that. See ``MasterWeights`` for settings and errors.
+        """
+        masters = MasterWeights(precision, scale)
+        masters.check(self)
+        self.master_weights = masters
+        return self
+
+    @property
+    def loss_scale(self) -> float:
+        """The factor of the loss whose gradients a step takes: 1 without master weights."""
+        return 1.0 if self.master_weights is None else self.master_weights.scale.value
+
+    @property
+    def skipped_steps(self) -> int:
+        """How many steps were left out, because a gradient in 16 bits was not finite."""
+        return 0 if self.master_weights is None else self.master_weights.scale.skipped
+
     def zero_grad(self) -> None:
         """Forget all gradients, so that the next backward starts afresh."""
         for parameter in self.parameters:
@@ -140,7 +164,14 @@ class Optimizer:
                         f"{parameter.updated_by} updates these parameters: call backend.update(model, "
                         "optimizer) instead of optimizer.step(), or backend.close() before it"
                     )
-        self.apply(self.updates(parts, total))
+        if self.master_weights is None:
+            self.apply(self.updates(parts, total))
+        else:
+            self.master_weights.step(self, self.parts() if parts is None else parts, total)
+
+    def parts(self) -> Iterator[Part]:
+        """All elements of each parameter, without a gradient where it is frozen."""
+        return (Part(i, p.data, p.grad if p.requires_grad else None) for i, p in enumerate(self.parameters))
 
     def updates(
         self, parts: Iterable[Part] | None = None, total: Callable[[np.ndarray], np.ndarray] = np.asarray
@@ -156,9 +187,7 @@ class Optimizer:
                 )
             group.lr = group.rate = group.ratio * self.lr
         group_of = self.group_of_each()
-        if parts is None:
-            numbered = enumerate(self.parameters)
-            parts = [Part(i, p.data, p.grad if p.requires_grad else None) for i, p in numbered]
+        parts = self.parts() if parts is None else parts
         if self.needs_norms or self.limit is not None:
             parts = list(parts)
             squares = total(self.squares(parts))

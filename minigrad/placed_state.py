@@ -170,6 +170,6 @@ def state_of(name: str, like: Array, values: dict[str, Values]) -> dict[str, Any
 def is_number(value: np.ndarray, like: Array) -> bool:
     """Whether a value is a number of the optimizer's, such as a count, and not an array without axes.
 
-    A parameter ``like`` without axes has such arrays, in its own dtype, which is not that of a count.
+    A parameter ``like`` without axes has such arrays, in its dtype or, of master weights, in float32.
     """
-    return value.ndim == 0 and (value.shape != like.shape or value.dtype != like.dtype)
+    return value.ndim == 0 and (value.shape != like.shape or value.dtype not in (like.dtype, np.float32))

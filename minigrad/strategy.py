@@ -38,6 +38,7 @@ class Strategy(Backend):
     step_number = 0  # of the next step
     model: Module | None = None  # the one that it trains, as ``place`` returned it; Serial trains any
     steps_of_model = 0  # that it has taken since ``place``
+    loss_scale = 1.0  # of the latest step
     mean_check: MeanCheck | None = None  # of the loss that it trains with
     comm: Any = None  # the ranks that it works with; None where it is alone
 
@@ -104,10 +105,23 @@ class Strategy(Backend):
         """The loss function of this rank's part of the model."""
         return loss_fn
 
+    def check_update(self, model: Module, optimizer: Optimizer) -> None:
+        """Raise as ``check_model``, and ValueError where the optimizer's master weights cannot follow."""
+        self.check_model(model)
+        if optimizer.master_weights is not None:
+            scale = self.loss_scale if self.steps_of_model else None
+            optimizer.master_weights.check_gradients(type(self).__name__, self.traits.equals_serial, scale)
+
     def step(
-        self, model: Module, batch: Batch, loss_fn: Loss, inner: ForwardBackward = forward_backward_pass
+        self,
+        model: Module,
+        batch: Batch,
+        loss_fn: Loss,
+        inner: ForwardBackward = forward_backward_pass,
+        *,
+        loss_scale: float = 1.0,
     ) -> float:
-        """Add to every parameter's ``grad`` that of the mean loss over ``batch``; return the loss.
+        """Add to every parameter's ``grad`` that of ``loss_scale`` times the mean loss; return this loss.
 
         Gradients of several steps add up until ``optimizer.zero_grad()`` forgets them. Raises RuntimeError
         for a model that was not placed; ValueError for another one than was placed last, for no samples, for
@@ -122,12 +136,13 @@ class Strategy(Backend):
         if not self.begin_step(model):
             return 0.0
         self.steps_of_model += 1
+        self.loss_scale = loss_scale
         if self.steps_of_model == 2:  # one step alone sends what its strategy must send, and no more
             self.check_batch(batch)
         with self.state.accumulate(model):
-            return super().step(model, batch, loss_fn, inner)
+            return super().step(model, batch, loss_fn, inner, loss_scale=loss_scale)
 
-    def work(self, model: Module, batch: Batch, loss_fn: Loss) -> Work:
+    def work(self, model: Module, batch: Batch, loss_fn: Loss, loss_scale: float = 1.0) -> Work:
         """This rank's samples of ``batch`` in this step, and the loss that is right for a part of it."""
         mine = self.shard(batch)
         weight = self.loss_weight(mine, batch)
@@ -135,7 +150,8 @@ class Strategy(Backend):
         several = weight != 1 or self.micro_batches > 1
         loss_fn = self.mean_check.loss_of_parts(self.loss_by_parts(loss_fn), batch.y, several=several)
         loss_fn, keep_empty = self.loss_for(model, loss_fn), self.traits.communicates_in_forward
-        return Work(model, mine, loss_fn, weight, self.on_grad, keep_empty, self.step_number - 1)
+        number = self.step_number - 1
+        return Work(model, mine, loss_fn, weight, self.on_grad, keep_empty, number, loss_scale)
 
     def count_steps_from(self, number: int) -> None:
         """Give the next step this number, as a run that goes on after so many steps."""
@@ -144,7 +160,7 @@ class Strategy(Backend):
     def update(self, model: Module, optimizer: Optimizer) -> None:
         """Let the optimizer, of all or some of the model's parameters, use the gradients of ``step``."""
         if self.model is not None:  # a strategy that overrides ``step`` need not hold one
-            self.check_model(model)
+            self.check_update(model, optimizer)
         optimizer.step(total=partial(self.state.total_squares, model, optimizer))
 
     def finalize(self, model: Module) -> None:

@@ -83,11 +83,12 @@ def fit(
     A model in eval mode is put into training mode; in a model that is in training mode, layers that were put
     into eval mode (frozen statistics) stay so.
     ``batch_size`` None takes all samples at once. Every rank calls it with the same data and seed; the
-    backend picks its part. ``schedule(step)`` gives each step's learning rate. ``start`` is the history of
-    steps that were taken before, as by the run that wrote a checkpoint: training goes on after them, in the
-    middle of an epoch too. ``on_step(step, loss)`` and ``on_epoch(epoch, history)`` report progress, outside
-    the measured time. ``on_epoch`` is called once for each epoch: not again where the history that it saved
-    is the ``start`` of another call. Where all epochs have ended before, no step is taken.
+    backend picks its part. ``schedule(step)`` gives each step's learning rate; steps that the optimizer left
+    out for its loss scale do not count. ``start`` is the history of steps that were taken before, as by the
+    run that wrote a checkpoint: training goes on after them, in the middle of an epoch too. ``on_step(step,
+    loss)`` and ``on_epoch(epoch, history)`` report progress, outside the measured time. ``on_epoch`` is
+    called once for each epoch: not again where the history that it saved is the ``start`` of another call.
+    Where all epochs have ended before, no step is taken.
     Forwards, backwards and updates run inside ``with span(name):``, such as ``computing`` of a traced
     communicator. ``clock()`` is the time in seconds, by which the training is measured.
     Raises ValueError for a ``batch_size`` below 1, and for a ``start`` whose epochs had more steps;
@@ -113,9 +114,10 @@ def fit(
             optimizer.zero_grad()
             step = len(history.losses)
             if schedule is not None:
-                optimizer.lr = schedule(step)
+                optimizer.lr = schedule(step - optimizer.skipped_steps)
             with np.errstate(over="ignore", invalid="ignore"):  # the error below names the step
-                loss = backend.step(model, batch, loss_fn, forward_backward)
+                scale = optimizer.loss_scale
+                loss = backend.step(model, batch, loss_fn, forward_backward, loss_scale=scale)
             if not math.isfinite(loss):
                 raise FloatingPointError(
                     f"the loss is {loss} at step {step} (epoch {epoch}); training stopped, "

@@ -23,7 +23,8 @@ class Work(NamedTuple):
 
     ``loss_weight`` is the factor of their mean loss in the loss of the whole batch. ``on_grad`` is called
     with each parameter whose gradient is final. With ``keep_empty`` parts without samples take a pass too.
-    ``step`` is the number of the training step; None outside of training.
+    ``step`` is the number of the training step; None outside of training. Gradients are those of
+    ``loss_scale`` times the loss, which is reported without it.
     """
 
     model: Module
@@ -33,6 +34,12 @@ class Work(NamedTuple):
     on_grad: OnGrad | None = None
     keep_empty: bool = False
     step: int | None = None
+    loss_scale: float = 1.0
+
+    @property
+    def seed(self) -> float:
+        """What backward starts from: the factor of these samples' mean loss in the scaled loss."""
+        return self.loss_weight * self.loss_scale
 
     def split(self, n: int) -> dict[int, Work]:
         """Up to ``n`` micro-batches, by number. Their gradients add up, and the last one announces them."""
@@ -54,9 +61,7 @@ class Work(NamedTuple):
         around, batch = current_pass.get(), self.batch
         if self.step is None and around is not None:
             return nullcontext(around)
-        return ForwardPass(
-            self.step, batch.places, batch.is_part, tokens=batch.tokens, weight=self.loss_weight
-        )
+        return ForwardPass(self.step, batch.places, batch.is_part, tokens=batch.tokens, weight=self.seed)
 
     def loss(self, out: Tensor) -> Tensor:
         """The mean loss of the model's output; without samples, which have no mean, the output itself.
@@ -114,5 +119,5 @@ def mean_loss(
     with span("forward"), work.forward_pass() as forward_pass, Tape() as tape:
         loss = work.loss(work.model(Tensor(work.batch.x)))
     with span("backward"):
-        tape.backward(loss, work.loss_weight, work.on_grad)
+        tape.backward(loss, work.seed, work.on_grad)
     return forward_pass, loss

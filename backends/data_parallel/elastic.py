@@ -133,7 +133,13 @@ class Elastic(DataParallel):
             self.regroup(0)
 
     def step(
-        self, model: Module, batch: Batch, loss_fn: Loss, inner: ForwardBackward = forward_backward_pass
+        self,
+        model: Module,
+        batch: Batch,
+        loss_fn: Loss,
+        inner: ForwardBackward = forward_backward_pass,
+        *,
+        loss_scale: float = 1.0,
     ) -> float:
         """A step of the team, taken again by those that are left if a rank dies; RuntimeError on a spare."""
         if not self.trains:
@@ -146,7 +152,7 @@ class Elastic(DataParallel):
 
         def attempt() -> None:
             self.count_steps_from(number)
-            losses.append(DataParallel.step(self, model, batch, loss_fn, inner))
+            losses.append(DataParallel.step(self, model, batch, loss_fn, inner, loss_scale=loss_scale))
 
         with self.state.accumulate(model):  # which the attempts do not see
             restore = snapshot(model)

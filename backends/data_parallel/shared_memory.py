@@ -169,7 +169,7 @@ class SharedMemoryDataParallel(SynchronousDataParallel):
 
     def update(self, model: Module, optimizer: Optimizer) -> None:
         """Update this rank's share of the weights; return when all ranks have updated theirs."""
-        self.check_model(model)
+        self.check_update(model, optimizer)
         optimizer.step(self.parts(optimizer), partial(self.state.total_squares, model, optimizer))
         self.memory.barrier("to update")
 

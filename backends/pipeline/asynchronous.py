@@ -189,7 +189,7 @@ class AsynchronousPipeline(LayerWise):
 
         Raises ValueError for clipping by the joint norm where stages apply different batches' gradients.
         """
-        self.check_model(model)
+        self.check_update(model, optimizer)
         if optimizer.limit is not None and self.size > 1 and not self.rule.same_step:
             raise ValueError(
                 f"{self.versions} applies a batch's gradient stage by stage, at different times, so its "
@@ -307,7 +307,7 @@ class AsynchronousEngine:
         if not self.last:
             self.send(y.data, self.comm.rank + 1, Tag.FORWARD, steps=self.late)
             gradient = self.comm.start_recv(self.comm.rank + 1, Tag.GRADIENT, without_memory(y.data))
-        self.in_flight.append(InFlight(self.step, self.micros, tape, x, y, work.loss_weight, gradient))
+        self.in_flight.append(InFlight(self.step, self.micros, tape, x, y, work.seed, gradient))
         self.micros += 1
         if forward_pass.penalties and not self.last:
             raise ValueError(

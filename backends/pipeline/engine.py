@@ -133,7 +133,7 @@ class Step:
     def backward(self, i: Backward, on_grad: OnGrad | None) -> None:
         hop, place = self.hop(i), (i.micro, i.chunk)
         comes, micro = self.p2p.comes(hop), self.micros[i.micro]
-        seed = self.p2p.receive(hop, micro.batch.x.shape) if comes else micro.loss_weight
+        seed = self.p2p.receive(hop, micro.batch.x.shape) if comes else micro.seed
         if hop.stage < self.p2p.first:
             self.saved_forwards.pop(place, self.saved_inputs.pop(place, None))
             return

@@ -51,7 +51,7 @@ class NaivePipeline(Strategy):
                 self.comm.send(y.data, self.rank + 1)
             waiting.append((part, tape, x, y))
         for part, tape, x, y in waiting:
-            tape.backward(y, part.loss_weight if last else self.comm.recv(self.rank + 1), part.on_grad)
+            tape.backward(y, part.seed if last else self.comm.recv(self.rank + 1), part.on_grad)
             if not first:
                 self.comm.send(x.grad, self.rank - 1)
         return total

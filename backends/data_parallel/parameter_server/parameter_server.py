@@ -274,7 +274,13 @@ class ParameterServer(Strategy):
         return 1.0
 
     def step(
-        self, model: Module, batch: Batch, loss_fn: Loss, inner: ForwardBackward = forward_backward_pass
+        self,
+        model: Module,
+        batch: Batch,
+        loss_fn: Loss,
+        inner: ForwardBackward = forward_backward_pass,
+        *,
+        loss_scale: float = 1.0,
     ) -> float:
         """On a worker pull the parameters and compute; returns the loss of its own share, 0 without samples.
 
@@ -285,7 +291,7 @@ class ParameterServer(Strategy):
             self.step_number += 1
             return 0.0
         try:
-            return super().step(model, batch, loss_fn, inner)
+            return super().step(model, batch, loss_fn, inner, loss_scale=loss_scale)
         except Exception as error:
             if not self.survive:
                 raise
@@ -324,7 +330,7 @@ class ParameterServer(Strategy):
 
         Raises ValueError for optimizers that need the norms of whole parameters, on more than one server.
         """
-        self.check_model(model)
+        self.check_update(model, optimizer)
         parts = self.servers * math.prod(comm.size for comm in self.replica)
         if parts > 1 and (optimizer.needs_norms or optimizer.limit is not None):
             raise ValueError(

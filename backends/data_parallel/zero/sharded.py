@@ -198,7 +198,7 @@ class Sharded(SynchronousDataParallel):
 
     def update(self, model: Module, optimizer: Optimizer) -> None:
         """Each rank updates its parts, then whole weights are gathered again; norms are summed over ranks."""
-        self.check_model(model)
+        self.check_update(model, optimizer)
         numbers = {p: n for n, p in enumerate(optimizer.parameters)}
         optimizer.step(
             (part for flat in self.flats for part in flat.parts(numbers)),
