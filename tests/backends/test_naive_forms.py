@@ -294,7 +294,7 @@ BUGS = [
         "class state_class(LayersOfRanks):\n"
         "        def global_square_norms(self, model, squares):\n            return squares\n",
     ),
-    ("pipeline", "part.loss_weight if last", "1.0 if last"),
+    ("pipeline", "part.seed if last", "1.0 if last"),
     ("pipeline", "with part.forward_pass() as", "with part._replace(step=0).forward_pass() as"),
     ("pipeline", "float(allreduce(self.comm, np.array([loss]))[0])", "loss"),
     ("zero", "lambda squares: allreduce(self.comm, squares)", "lambda squares: squares"),

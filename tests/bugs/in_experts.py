@@ -207,7 +207,7 @@ BUGS = [
         "self.loss_weight * ((0.0 if loss is None else loss.item()) + forward_pass.penalty())",
         "self.loss_weight * (0.0 if loss is None else loss.item()) + forward_pass.penalty()",
         penalties_are_terms_of_the_loss, "assert"),
-    Bug("a pass does not know the weight of its samples", "Work.forward_pass", ", weight=self.loss_weight",
+    Bug("a pass does not know the weight of its samples", "Work.forward_pass", ", weight=self.seed",
         "", penalties_are_terms_of_the_loss, "Not equal"),
     Bug("a pipeline reports the penalties of its last stage", "engine.Step.forward",
         "if loss is not None or forward_pass.penalties:", "if loss is not None:",

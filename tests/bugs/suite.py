@@ -16,6 +16,7 @@ from tests.bugs import (
     in_logs,
     in_losses,
     in_masks,
+    in_master_weights,
     in_memory_checkpoints,
     in_messages,
     in_model_parallel,
@@ -38,6 +39,7 @@ from tests.bugs import (
 PARTS = {
     "engine": in_engine.BUGS,
     "optimizers": in_optimizers.BUGS,
+    "master weights": in_master_weights.BUGS,
     "windows and samples": in_windows.BUGS,
     "ops": in_ops.BUGS,
     "attention": in_attention.BUGS,

@@ -102,7 +102,7 @@ BUGS = {
     "the mean is taken twice": (
         close,
         {},
-        ("engine", "comes else micro.loss_weight", "comes else micro.loss_weight / len(self.micros)"),
+        ("engine", "comes else micro.seed", "comes else micro.seed / len(self.micros)"),
     ),
     "the loss is averaged twice": (
         close,
