@@ -228,12 +228,18 @@ class Module:
         return self
 
     def to(self, *, dtype: Any = None, device: str | None = None) -> Module:
-        """Convert floating parameters and state arrays to ``dtype`` and move them to ``device``, in place."""
+        """Convert floating parameters and state arrays to ``dtype`` and move them to ``device``, in place.
+
+        State that is no parameter, such as running statistics, has at least 32 bits: steps of a tenth of the
+        way would be lost in 16.
+        """
         for _, owner, attribute in list(self.named_arrays()):
             value = getattr(owner, attribute)
             array = value.data if isinstance(value, Parameter) else value
             if dtype is not None and array.dtype.kind == "f":
-                array = array.astype(dtype)
+                array = array.astype(
+                    dtype if isinstance(value, Parameter) else np.result_type(dtype, np.float32)
+                )
             if device is not None:
                 array = to_device(array, device)
             if isinstance(value, Parameter):

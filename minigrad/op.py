@@ -20,7 +20,7 @@ import numpy as np
 from .device import Array, array_module, on_gpu
 from .dtypes import alike, floating, in_dtype_of
 from .faster import faster, faster_on_gpu
-from .half import half_in_single
+from .half import half_by_value, half_in_single, layer_in_single, loss_in_single
 from .keyword_settings import check_positions, name_of, settings_by_name
 from .lookup import check_choice
 from .pullback import OpResult, Pullback, shape_of
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Array", "OpResult", "Pullback", "alike", "array_module", "as_tensor", "check_choice", "faster",
-    "faster_on_gpu", "floating", "half_in_single", "in_dtype_of", "once", "op", "settings_by_name",
-    "shape_of",
+    "faster_on_gpu", "floating", "half_by_value", "half_in_single", "in_dtype_of", "layer_in_single",
+    "loss_in_single", "once", "op", "settings_by_name", "shape_of",
 ]  # fmt: skip
 P = ParamSpec("P")
 
@@ -214,7 +214,7 @@ def check_one_device(name: str, arrays: Sequence[Any]) -> None:
 
 
 def as_0d_array(value: Any, *operands: Any) -> Array:
-    """A number as the 0-d array it stands for, in the operands' dtype: NumPy 1 widens it next to a number."""
+    """A number as the 0-d array it stands for, in the operands' dtype: NumPy 1 makes it a double."""
     if on_gpu(value):
         return value
     value = np.asarray(value)
@@ -222,4 +222,4 @@ def as_0d_array(value: Any, *operands: Any) -> Array:
     if not floats or value.dtype.kind != "f":
         return value
     dtype = np.result_type(*floats)
-    return value.astype(dtype) if value.dtype.itemsize > dtype.itemsize else value
+    return value.astype(dtype) if value.dtype.itemsize > max(dtype.itemsize, 4) else value

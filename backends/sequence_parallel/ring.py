@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minigrad.device import Array, array_module
-from minigrad.op import OpResult, alike, floating, half_in_single, op, shape_of
+from minigrad.half import is_half, rounded, widened
+from minigrad.op import OpResult, alike, floating, op, shape_of
 from minigrad.ops.attention import check_shapes
 from minigrad.tape import once_for_all
 
@@ -25,7 +26,6 @@ from .tiles import BlockMask, attend_to_block, gradients_of_block, merge, row_pr
 
 
 @op
-@half_in_single
 def ring_attention(
     q: Array,
     k: Array,
@@ -60,7 +60,6 @@ def ring_attention(
 
 
 @op
-@half_in_single
 def ring_self_attention(
     qkv: Array,
     *,
@@ -86,15 +85,24 @@ class Ring(NamedTuple):
     size: int
 
     def attention(self, q: Array, kv: Array) -> tuple[Array, Callable[[Array], tuple[Array, Array]]]:
-        """The value, and the function from its gradient to those of q and kv."""
+        """The value, and the function from its gradient to those of q and kv.
+
+        Of float16 the messages of keys and values are, too, and those of their gradients float32.
+        """
         ring = (
             self
             if self.documents is None
             else self._replace(documents=array_module(q).asarray(self.documents))
         )
         ring.check(q)
-        o, lse = ring.forward(q, kv)
-        return o, lambda g: ring.backward(g, q, kv, o, lse)
+        o, lse = ring.forward(widened(q), kv)
+        o = rounded(o, q.dtype) if is_half(q) else o
+
+        def gradients(g: Array) -> tuple[Array, Array]:
+            dq, d = ring.backward(widened(g), widened(q), kv, widened(o), lse)
+            return (rounded(dq, q.dtype), rounded(d, q.dtype)) if is_half(q) else (dq, d)
+
+        return o, gradients
 
     def forward(self, q: Array, kv: Array) -> tuple[Array, Array]:
         """The value (B, n, heads, E) and lse (B, heads, n) of all ranks' keys."""
@@ -114,7 +122,7 @@ class Ring(NamedTuple):
         """The gradients of q and kv."""
         p, delta = self.comm.size, row_products(g, o)
         xp = array_module(q)
-        dq, home, passed = xp.zeros(q.shape, q.dtype), xp.zeros(kv.shape, kv.dtype), None
+        dq, home, passed = xp.zeros(q.shape, q.dtype), xp.zeros(kv.shape, q.dtype), None
         for t in range(p):
             finish = self.pass_on(kv, Tag.KEYS) if t < p - 1 else None
             mask, d = self.mask(t), None
@@ -123,7 +131,7 @@ class Ring(NamedTuple):
                     to_q, *to_kv = gradients_of_block(g, q, *self.keys_and_values(kv), lse, delta, mask)
                     dq += to_q
                     d = xp.concatenate(to_kv, axis=-1)
-            d = xp.zeros(kv.shape, kv.dtype) if d is None else d
+            d = xp.zeros(kv.shape, q.dtype) if d is None else d
             if t == 0:
                 home = d
             else:  # the gradients of this block from the ranks that it has passed, and from this one
@@ -132,7 +140,7 @@ class Ring(NamedTuple):
         return dq, home if passed is None else home + passed()
 
     def keys_and_values(self, kv: Array) -> tuple[Array, Array]:
-        return kv[..., : self.size], kv[..., self.size :]
+        return widened(kv[..., : self.size]), widened(kv[..., self.size :])
 
     def mask(self, t: int) -> BlockMask:
         """The mask of this rank's queries and the keys that are here in step t."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 
 from ..normal_distribution import normal_density, normal_distribution
-from ..op import Array, OpResult, array_module, check_choice, faster, floating
+from ..op import Array, OpResult, array_module, check_choice, faster, floating, half_in_single
 from .elementwise import elementwise, logistic
 
 
 @elementwise
+@half_in_single
 @faster
 def gelu(x: Array, *, approximate: str = "none") -> OpResult:
     """x times the normal distribution function of x (Hendrycks and Gimpel 2016).
@@ -29,6 +30,7 @@ def gelu(x: Array, *, approximate: str = "none") -> OpResult:
     return x * share, (lambda g: g * (share + c * x * (share * (1 - share)) * (1 + 0.134145 * (x * x))),)
 
 
+@half_in_single
 @faster
 def exact_gelu(x: Array) -> OpResult:
     """x times the normal distribution function of x."""
@@ -37,6 +39,7 @@ def exact_gelu(x: Array) -> OpResult:
 
 
 @elementwise
+@half_in_single
 @faster
 def silu(x: Array) -> OpResult:
     """x sigmoid(x), which is also called swish (Hendrycks and Gimpel 2016)."""
@@ -46,6 +49,7 @@ def silu(x: Array) -> OpResult:
 
 
 @elementwise
+@half_in_single
 @faster
 def softplus(x: Array, *, beta: float = 1.0, threshold: float = 20.0) -> OpResult:
     """log(1 + e ** (beta x)) / beta, and x itself where beta x > ``threshold``, as in PyTorch.
@@ -62,6 +66,7 @@ def softplus(x: Array, *, beta: float = 1.0, threshold: float = 20.0) -> OpResul
 
 
 @elementwise
+@half_in_single
 @faster
 def log_sigmoid(x: Array) -> OpResult:
     """log(sigmoid(x)), with all its digits on both sides: -softplus(-x)."""
@@ -70,6 +75,7 @@ def log_sigmoid(x: Array) -> OpResult:
 
 
 @elementwise
+@half_in_single
 @faster
 def elu(x: Array, *, alpha: float = 1.0) -> OpResult:
     """x where positive, else alpha (e ** x - 1) (Clevert, Unterthiner and Hochreiter 2016)."""
@@ -80,6 +86,7 @@ def elu(x: Array, *, alpha: float = 1.0) -> OpResult:
 
 
 @elementwise
+@half_in_single
 @faster
 def hardswish(x: Array) -> OpResult:
     """x times a ramp from 0 at -3 to 1 at 3 (Howard et al. 2019); at -3 its slope is 0, at 3 it is 1."""

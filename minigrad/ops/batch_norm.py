@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..memory_order import channels_last
-from ..op import Array, OpResult, array_module, faster, floating, half_in_single, once, op, shape_of
+from ..op import Array, OpResult, array_module, faster, floating, layer_in_single, once, op, shape_of
 from ..product import product
 from ..sums import column_sums
 from .selection import positive_part, where_positive
@@ -21,7 +21,7 @@ Gather = Callable[[Array], Sequence[Array]]
 
 
 @op
-@half_in_single
+@layer_in_single
 @faster
 def batch_norm(
     x: Array,
@@ -66,7 +66,7 @@ def batch_norm(
         if observe is not None:
             observe(mean, var, n)
     else:
-        mean, var = statistics
+        mean, var = (floating(a, x) for a in statistics)
     scale = 1 / xp.sqrt(var + eps)
     factor = scale * weight
     y = normalized(x, mean, factor, bias, relu)

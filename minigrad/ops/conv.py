@@ -12,6 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from ..half import layer_in_single
 from ..integer_settings import Pair, integer, pair
 from ..lookup import check_choice
 from ..memory_order import nchw, nhwc
@@ -26,6 +27,7 @@ Algorithm = Callable[..., Convolved]  # of images, a kernel, a Geometry, and per
 
 
 @op
+@layer_in_single
 def conv2d(
     x: Array,
     weight: Array,
@@ -100,6 +102,7 @@ def direct(x: Array, w: Array, geometry: Geometry, bias: Array | None = None) ->
 
 
 @op
+@layer_in_single
 def conv_transpose2d(
     x: Array,
     weight: Array,

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from ..forward_pass import check_whole_batch
-from ..op import Array, OpResult, Pullback, array_module, faster, floating, half_in_single, op, shape_of
+from ..op import Array, OpResult, Pullback, array_module, faster, floating, loss_in_single, op, shape_of
 from ..tensor_base import data_of
 from .loss import reduced, shares
 from .softmax import log_probabilities
 
 
 @op
-@half_in_single
+@loss_in_single
 @faster
 def cross_entropy(
     logits: Array,
@@ -54,7 +54,7 @@ def cross_entropy(
 
 
 @op
-@half_in_single
+@loss_in_single
 @faster
 def nll_loss(
     log_probabilities: Array,

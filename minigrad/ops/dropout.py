@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..half import in_single, is_half, rounded
 from ..memory_order import in_memory_order
 from ..op import Array, OpResult, array_module, op
 from ..random_mask import Mask
@@ -26,10 +27,13 @@ def dropout(x: Array, *, p: float, rng: np.random.Generator | Mask) -> OpResult:
     xp = array_module(x)
     mask = xp.empty_like(x, dtype=x.dtype if x.dtype.kind == "f" else float)  # in the memory order of x
     mask[...] = xp.asarray(keep)
-    mask *= 1 / (1 - p)
+    scale, half = np.float32(1 / (1 - p)), is_half(x)
+    if not half:
+        mask *= 1 / (1 - p)
 
     def product(x: Array, mask: Array) -> OpResult:
-        return x * mask, (lambda g: g * mask, None)
+        times = (lambda a: rounded(in_single(a) * mask * scale, mask.dtype)) if half else lambda a: a * mask
+        return times(x), (times, None)
 
     value, (to_x, _) = (product if xp is np else in_memory_order(product))(x, mask)
     return value, (to_x,)

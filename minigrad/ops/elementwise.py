@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
+from ..half import half_by_value, half_in_single
 from ..memory_order import in_memory_order
 from ..op import Array, OpResult, array_module, as_tensor, faster, floating, op, settings_by_name
 from ..tensor_base import TensorBase, as_operand
@@ -60,6 +61,7 @@ def divide(x: Array, y: Array) -> OpResult:
 
 
 @elementwise
+@half_in_single
 @faster
 def power(x: Array, y: Array) -> OpResult:
     """x ** y. The gradient of an exponent is x ** y * log(x), taken as 0 where x = 0 and y >= 0."""
@@ -112,6 +114,7 @@ def sqrt(x: Array) -> OpResult:
 
 
 @elementwise
+@half_by_value(lambda y, g: (1 - y * y) * g)
 def tanh(x: Array) -> OpResult:
     """The hyperbolic tangent."""
     y = array_module(x).tanh(floating(x))
@@ -133,6 +136,7 @@ def cos(x: Array) -> OpResult:
 
 
 @elementwise
+@half_by_value(lambda y, g: g * (y * (1 - y)))
 @faster
 def sigmoid(x: Array) -> OpResult:
     """1 / (1 + e ** -x)."""
@@ -148,6 +152,7 @@ def relu(x: Array) -> OpResult:
 
 
 @elementwise
+@half_in_single
 @faster
 def leaky_relu(x: Array, *, slope: float = 0.01) -> OpResult:
     """x where positive, else ``slope`` * x."""

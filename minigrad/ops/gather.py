@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from ..device import on_gpu
-from ..op import Array, OpResult, array_module, check_choice, faster, floating, op
+from ..op import Array, OpResult, array_module, check_choice, faster, floating, half_in_single, op
 from ..tensor_base import as_array
 from .axes import axis_of
 from .selection import masked, sum_by_row
@@ -62,6 +62,7 @@ def of_the_last(g: Array, places: Array, size: int) -> Array:
 
 
 @op
+@half_in_single
 @faster
 def scatter_add(x: Array, indices: Array, values: Array, *, axis: int) -> OpResult:
     """x, to which ``values[i, j, ...]`` are added at ``indices[i, j, ...]`` along ``axis``.
@@ -91,6 +92,7 @@ def segment_sum(x: Array, segments: Array, *, count: int) -> OpResult:
 
 
 @op
+@half_in_single
 def scatter_reduce(
     x: Array, indices: Array, values: Array, *, axis: int, reduce: str, include_self: bool = True
 ) -> OpResult:

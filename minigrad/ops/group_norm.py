@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 
+from ..half import layer_in_single
 from ..integer_settings import are_integers
 from ..memory_order import channels_last
-from ..op import Array, OpResult, Pullback, array_module, faster, floating, half_in_single, once, op, shape_of
+from ..op import Array, OpResult, Pullback, array_module, faster, floating, once, op, shape_of
 from .layer_norm import mean_over, standardized
 
 Normalized = tuple[Array, tuple[Pullback, Pullback, Pullback]]
 
 
 @op
-@half_in_single
+@layer_in_single
 def group_norm(x: Array, weight: Array, bias: Array, *, groups: int, eps: float = 1e-5) -> OpResult:
     """Each sample of x (N, C, ...) with mean 0 and variance 1 over each of ``groups`` groups of channels.
 
@@ -35,7 +36,7 @@ def group_norm(x: Array, weight: Array, bias: Array, *, groups: int, eps: float 
 
 
 @op
-@half_in_single
+@layer_in_single
 def instance_norm(
     x: Array, weight: Array | None = None, bias: Array | None = None, *, eps: float = 1e-5
 ) -> OpResult:

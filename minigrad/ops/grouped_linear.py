@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+from ..half import widened
 from ..op import Array, OpResult, array_module, in_dtype_of, op, shape_of
 from ..product import product
+from ..sums import axis_sums
 
 
 @op
@@ -31,8 +33,9 @@ def grouped_linear(x: Array, weight: Array, bias: Array, *, counts: Sequence[int
     x, xp = in_dtype_of(weight, x), array_module(x)
     groups = [slice(stop - n, stop) for n, stop in zip(counts, accumulate(counts), strict=True)]
     y = xp.empty((first[0], second[1]), xp.result_type(weight, bias))
+    of_x, of_weight = map(widened, (x, weight))
     for i, rows in enumerate(groups):
-        y[rows] = product(x[rows], weight[i].T) + bias[i]
+        y[rows] = product(of_x[rows], of_weight[i].T) + bias[i]
 
     def to_x(g: Array) -> Array:
         d = xp.empty(x.shape, g.dtype)
@@ -44,6 +47,6 @@ def grouped_linear(x: Array, weight: Array, bias: Array, *, counts: Sequence[int
         return xp.stack([product(g[rows].T, x[rows]) for rows in groups]) if groups else weight * 0
 
     def to_bias(g: Array) -> Array:
-        return xp.stack([g[rows].sum(0) for rows in groups]) if groups else bias * 0
+        return xp.stack([axis_sums(g[rows], (0,)) for rows in groups]) if groups else bias * 0
 
     return y, (to_x, to_weight, to_bias)

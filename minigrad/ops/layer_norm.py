@@ -10,13 +10,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..op import Array, OpResult, Pullback, array_module, faster, floating, half_in_single, op, shape_of
+from ..op import Array, OpResult, Pullback, array_module, faster, floating, layer_in_single, op, shape_of
 
 Mean = Callable[[Array], Array]
 
 
 @op
-@half_in_single
+@layer_in_single
 @faster
 def layer_norm(x: Array, weight: Array, bias: Array, *, eps: float = 1e-5) -> OpResult:
     """Each sample's last axes with mean 0 and variance 1, times weight, plus bias (Ba et al. 2016).
@@ -40,7 +40,7 @@ def rms_norm(x: Array, weight: Array, *, eps: float | None = None) -> OpResult:
     return rms_norm_in_single(x, weight, eps=np.finfo(x.dtype).eps if eps is None else eps)
 
 
-@half_in_single
+@layer_in_single
 def rms_norm_in_single(x: Array, weight: Array, *, eps: float) -> OpResult:
     mean = mean_over(range(-weight.ndim, 0), weight.size)
     normal, to_x = standardized(x, mean, float(eps), centred=False)

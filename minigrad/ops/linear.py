@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..device import on_gpu
+from ..half import in_single, rounded
 from ..op import (
     Array,
     OpResult,
@@ -44,14 +45,14 @@ def matmul(x: Array, y: Array) -> OpResult:
         if y.ndim == 1:
             return g[..., None] * y
         if x.ndim == 1:
-            return (g[..., None, :] @ y.swapaxes(-1, -2))[..., 0, :]
+            return product(g[..., None, :], y.swapaxes(-1, -2))[..., 0, :]
         return product(g, y.swapaxes(-1, -2))
 
     def to_y(g: Array) -> Array:
         if x.ndim == 1:
             return x[:, None] * g[..., None, :] if y.ndim > 1 else x * g
         if y.ndim == 1:
-            return array_module(g).tensordot(g, x, g.ndim)
+            return product(g.reshape(1, g.size), as_rows(x))[0]
         return product(x.swapaxes(-1, -2), g)
 
     return product(x, y), (to_x, to_y)
@@ -75,8 +76,10 @@ def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: st
         )
     if bias is not None and shape_of(bias) != second[:1]:
         raise ValueError(f"linear with weight {second} needs bias {second[:1]}, got {shape_of(bias)}")
-    if x.dtype != weight.dtype:
+    if (kind := weight.dtype.char) != x.dtype.char:
         x = in_dtype_of(weight, x)
+    if kind == "e" and type(x) is np.ndarray:
+        return linear_of_halves(x, weight, bias, activation)
     rows = x if len(first) == 2 else as_rows(x)
     if len(first) == 2:
         y, to_x = product(weight, x.T).T, lambda g: product(weight.T, g.T).T
@@ -92,6 +95,22 @@ def linear(x: Array, weight: Array, bias: Array | None = None, *, activation: st
     y = y if y.dtype == bias.dtype else y.astype(array_module(y).result_type(y, bias), copy=False)
     y += bias
     return y, (to_x, weight_pullback(rows), lambda g: g)
+
+
+def linear_of_halves(x: Array, weight: Array, bias: Array | None, activation: str) -> OpResult:
+    """``linear`` of float16: the sum with the bias is rounded once, then the activation of that."""
+    rows, wide = as_rows(x), in_single(weight)
+    y = product(wide, in_single(x).T).T if x.ndim == 2 else product(in_single(rows), wide.T)
+    y = rounded(y if bias is None else y + bias, x.dtype).reshape(*x.shape[:-1], len(weight))
+    before, to_bias = as_rows, lambda g: g
+    if activation != "none":
+        y, (before, to_bias) = activated(y, None, activation)
+
+    def to_x(g: Array) -> Array:
+        d = before(g)
+        return (product(weight.T, d.T).T if x.ndim == 2 else product(as_rows(d), weight)).reshape(x.shape)
+
+    return y, (to_x, weight_pullback(rows, before), to_bias)[: 2 if bias is None else 3]
 
 
 @faster

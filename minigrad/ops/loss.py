@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..forward_pass import check_whole_batch
-from ..op import Array, OpResult, alike, array_module, check_choice, faster, half_in_single, op, shape_of
+from ..op import Array, OpResult, alike, array_module, check_choice, faster, loss_in_single, op, shape_of
 from ..tensor_base import data_of
 from .elementwise import broadcasts, logistic
 from .selection import masked
@@ -51,7 +51,7 @@ def reduced(
 
 
 @op
-@half_in_single
+@loss_in_single
 def mse(x: Array, y: Array, *, reduction: str = "mean") -> OpResult:
     """The mean of (x - y) ** 2 over all elements of two arrays of one shape.
 
@@ -66,7 +66,7 @@ def mse(x: Array, y: Array, *, reduction: str = "mean") -> OpResult:
 
 
 @op
-@half_in_single
+@loss_in_single
 def l1_loss(x: Array, y: Array, *, reduction: str = "mean") -> OpResult:
     """The mean of |x - y| over all elements, with gradient 0 where they are equal."""
     xp, (x, y) = array_module(x), pair("l1_loss", x, y)
@@ -76,7 +76,7 @@ def l1_loss(x: Array, y: Array, *, reduction: str = "mean") -> OpResult:
 
 
 @op
-@half_in_single
+@loss_in_single
 def huber_loss(x: Array, y: Array, *, delta: float = 1.0, reduction: str = "mean") -> OpResult:
     """The mean of d ** 2 / 2 where |d| <= delta, else delta (|d| - delta / 2), with d = x - y (Huber 1964).
 
@@ -88,7 +88,7 @@ def huber_loss(x: Array, y: Array, *, delta: float = 1.0, reduction: str = "mean
 
 
 @op
-@half_in_single
+@loss_in_single
 def smooth_l1_loss(x: Array, y: Array, *, beta: float = 1.0, reduction: str = "mean") -> OpResult:
     """The Huber loss with delta = beta, divided by beta: its slope far away is 1 (Girshick 2015).
 
@@ -110,7 +110,7 @@ def clipped_loss(loss: str, x: Array, y: Array, steepness: float, limit: float, 
 
 
 @op
-@half_in_single
+@loss_in_single
 def kl_div(
     log_probabilities: Array, targets: Array, *, reduction: str = "mean", log_target: bool = False
 ) -> OpResult:
@@ -142,7 +142,7 @@ def shares(t: Array, x: Array) -> Array:
 
 
 @op
-@half_in_single
+@loss_in_single
 @faster
 def binary_cross_entropy_with_logits(
     logits: Array, targets: Array, *, weight: Any = None, pos_weight: Any = None, reduction: str = "mean"

@@ -45,6 +45,7 @@ def pool_geometry(
 
 
 @op
+@half_in_single
 def max_pool2d(
     x: Array,
     *,

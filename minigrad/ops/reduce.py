@@ -69,6 +69,7 @@ def is_extremum(x: Array, extremum: Array) -> Array:
 
 
 @op
+@half_in_single
 @faster
 def prod(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResult:
     """The product over ``axis`` (all axes when None), 1 of no elements; each has the others as its slope."""

@@ -40,6 +40,7 @@ def adaptive_avg_pool2d(x: Array, *, output_size: Sizes) -> OpResult:
 
 
 @op
+@half_in_single
 @faster
 def adaptive_max_pool2d(x: Array, *, output_size: Sizes) -> OpResult:
     """The largest elements of the windows of ``adaptive_avg_pool2d``, with the gradient of ``max_pool2d``."""
@@ -91,6 +92,7 @@ def largest(x: Array, axis: int) -> Pooled:
 
 
 @op
+@half_in_single
 def interpolate(
     x: Array,
     *,

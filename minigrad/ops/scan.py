@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..op import Array, OpResult, array_module, faster, op
+from ..op import Array, OpResult, array_module, faster, half_in_single, op
 from .axes import axis_of
 
 
 @op
+@half_in_single
 def cumsum(x: Array, *, axis: int) -> OpResult:
     """The sums of the elements along ``axis`` up to each of them."""
     axis = axis_of(axis, max(x.ndim, 1))
@@ -20,6 +21,7 @@ def cumsum(x: Array, *, axis: int) -> OpResult:
 
 
 @op
+@half_in_single
 @faster
 def cumprod(x: Array, *, axis: int) -> OpResult:
     """The products of the elements along ``axis`` up to each of them; zeros and infinities have gradients."""

@@ -5,6 +5,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``elementwise.
 
 from __future__ import annotations
 
+from ..half import in_single, is_half, rounded
 from ..op import Array, array_module, faster
 
 
@@ -35,6 +36,8 @@ def winners(g: Array, x: Array, y: Array) -> Array:
 @faster
 def sum_by_row(g: Array, rows: Array, count: int) -> Array:
     """``count`` rows: row i is the sum of g[n] over all n where rows[n], from 0 to count - 1, is i."""
+    if is_half(g):
+        return rounded(sum_by_row(in_single(g), rows, count), g.dtype)
     xp = array_module(g)
     d = xp.zeros((count, *g.shape[1:]), g.dtype)
     xp.add.at(d, rows, g)

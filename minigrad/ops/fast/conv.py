@@ -117,7 +117,7 @@ def fastest(x: Array, w: Array, geometry: Geometry) -> str:
     All but Winograd's round like the plain sum of products. These are left to float32, since gradients are
     proved in float64, and to convolutions that need not be exact.
     """
-    may_round = x.dtype.char == w.dtype.char == "f" and not exact.get()
+    may_round = x.dtype.char == w.dtype.char and w.dtype.char in "ef" and not exact.get()
     return fastest_of_shapes(x.shape, w.shape, geometry, on_gpu(x), may_round)
 
 

@@ -52,7 +52,7 @@ class WeightPullback:
         """The sum of the gradients, as one product of stacked arrays."""
         xp = array_module(gs[0])
         rows = [as_rows(p.before(g)) for p, g in zip(pullbacks, gs, strict=True)]
-        return xp.concatenate(rows).T @ xp.concatenate([p.x for p in pullbacks])
+        return product(xp.concatenate(rows).T, xp.concatenate([p.x for p in pullbacks]))
 
 
 @form_of(linear)

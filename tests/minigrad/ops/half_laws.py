@@ -1,0 +1,147 @@
+"""Laws of minigrad/half.py: ops of float16 are those of float32, rounded once.
+
+A law takes the op and its inputs, and returns nothing or raises AssertionError. The seeded bugs use the same
+laws. u = 2 ** -11 is half of the distance from 1 to the next float16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from minigrad import Parameter, Tape, Tensor
+from minigrad.device import Array, to_host
+from minigrad.memory import base_of, retained_arrays
+from minigrad.module import Module
+from minigrad.testing import Op, is_float, on_device
+
+U, TINY = 2.0**-11, 2.0**-25  # half of the distance of float16 numbers: near 1, and near 0
+
+
+def halves_of(inputs: Sequence[Any]) -> list[Any]:
+    """The inputs in float16, in their memory order; integers as they are."""
+    return [x.astype(np.float16) if is_float(x) else x for x in inputs]
+
+
+def wide(halves: Sequence[Any]) -> list[Any]:
+    """The same numbers in float32."""
+    return [x.astype(np.float32) if is_float(x) else x for x in halves]
+
+
+def seed_like(y: Tensor) -> Array:
+    """Numbers of float16 for the gradient of a value, of both signs and none of them 0."""
+    return on_device(np.cos(1 + 2 * np.arange(y.size)).reshape(y.shape).astype(np.float16))
+
+
+def results_of(f: Op, inputs: Sequence[Any], seed: Array | None = None) -> list[Array | None]:
+    """The value of f, and the gradient of each input for ``seed``, by default ``seed_like``."""
+    leaves = [Tensor(x, requires_grad=is_float(x)) for x in inputs]
+    with Tape() as tape:
+        y = f(*leaves)
+    if y.tape is tape:
+        arrays = [a for entry in tape.entries if type(entry) is list for a in arrays_of(entry)]
+        if any(is_float(x) and x.dtype == np.float16 for x in inputs):
+            # An array of float64 is a setting, such as the weights of classes.
+            assert not [a for a in arrays if a.dtype == np.float32 and a.ndim], "it holds float32"
+        tape.backward(y, (seed_like(y) if seed is None else seed).astype(y.dtype))
+    return [y.data, *(leaf.grad for leaf in leaves)]
+
+
+def arrays_of(entry: list[Any]) -> list[Array]:
+    """What the pullbacks of an entry hold."""
+    return list(retained_arrays([pullback for *_, pullback in entry]))
+
+
+def is_the_rounded_op(f: Op, *inputs: Any, value: Any = np.float16) -> None:
+    """Value and gradients of float16 are those of float32, computed from the widened inputs, rounded once.
+
+    Bit by bit: both run the same form. Pullbacks hold no floats of more than 16 bits. A ``value`` of float32
+    is that of a loss.
+    """
+    halves = halves_of(inputs)
+    dtypes = [value, *[np.float16] * len(halves)]
+    pairs = zip(results_of(f, halves), results_of(f, wide(halves)), dtypes, strict=True)
+    for i, (x, expected, dtype) in enumerate(pairs):
+        assert (x is None) == (expected is None), f"result {i} has no gradient in one dtype"
+        if x is not None and expected is not None:
+            assert x.dtype == dtype, f"result {i} is {x.dtype}"
+            with np.errstate(over="ignore"):
+                rounded = to_host(expected).astype(dtype)
+            assert np.array_equal(to_host(x), rounded, equal_nan=True), f"result {i}: {x} is not {rounded}"
+
+
+def rounds_some_steps(f: Op, *inputs: Any, roundings: int = 4) -> None:
+    """As ``is_the_rounded_op``, where a few steps are rounded one after the other: to so many times u.
+
+    u counts for the sum of magnitudes that a result is made of, which is f of the inputs' magnitudes.
+    """
+    halves = halves_of(inputs)
+    magnitudes = [abs(x) if is_float(x) else x for x in wide(halves)]
+    y = f(*map(Tensor, halves))
+    runs = results_of(f, halves), results_of(f, wide(halves)), results_of(f, magnitudes, abs(seed_like(y)))
+    for i, (x, expected, magnitude) in enumerate(zip(*runs, strict=True)):
+        if x is not None and expected is not None and magnitude is not None:
+            assert x.dtype == np.float16, f"result {i} is {x.dtype}"
+            x, expected, size = (to_host(a).astype(np.float64) for a in (x, expected, magnitude))
+            bound = roundings * (U * np.maximum(abs(size), abs(expected)) + TINY)
+            assert (abs(x - expected) <= bound).all(), f"result {i}: {x}, and in float32 {expected}"
+
+
+def goes_back_from_the_value(f: Op, formula: Callable[..., np.ndarray], x: Array, **settings: Any) -> None:
+    """The value is the rounded one, and the gradient is ``formula(value, g)``, up to one rounding.
+
+    The formula is in float64, and its terms are at most as large as g, so that float32 is off by 2 ** -20.
+    """
+    (half,) = halves_of([x])
+    leaf = Tensor(half, requires_grad=True)
+    with Tape() as tape:
+        y = f(leaf, **settings)
+    expected = to_host(f(Tensor(wide([half])[0]), **settings).data).astype(np.float16)
+    assert y.dtype == np.float16, f"the value is {y.dtype}"
+    assert np.array_equal(to_host(y.data), expected), f"the value {y.data} is not {expected}"
+    arrays = arrays_of(tape.entries[-1])
+    assert [a.nbytes for a in arrays if a.ndim] == [y.data.nbytes] * bool(y.ndim), (
+        "it holds more than its value"
+    )
+    g = seed_like(y)
+    tape.backward(y, g)
+    assert leaf.grad is not None
+    d, g64 = (to_host(a).astype(np.float64) for a in (leaf.grad, g))
+    exact = formula(to_host(y.data).astype(np.float64), g64, **settings)
+    bound = U * abs(exact) + TINY + 2.0**-20 * abs(g64).max(initial=0)
+    assert leaf.grad.dtype == np.float16
+    assert (abs(d - exact) <= bound).all(), f"the gradient is {d}, from the value {exact}"
+
+
+def takes_half_the_bytes(
+    model: Module, loss: Callable[[Tensor], Tensor], x: np.ndarray, statistics: int = 0
+) -> None:
+    """The floats that a tape holds of the model in float16 are at most half of those in float32.
+
+    Integers, such as labels and the numbers of pixels in windows, are no more either; ``statistics`` are the
+    numbers that stay float32. The gradients of all parameters are float16.
+    """
+    counts = []
+    for dtype in (np.float32, np.float16):
+        model.to(dtype=dtype)
+        with Tape() as tape:
+            y = loss(model(x.astype(dtype) if is_float(x) else x))
+        own = {id(base_of(entry.data)) for entry in tape.entries if type(entry) is not list}
+        arrays = [base_of(a) for entry in tape.entries if type(entry) is list for a in arrays_of(entry)]
+        arrays = list({id(a): a for a in arrays if id(a) not in own}.values())
+        floats = sum(a.nbytes for a in arrays if is_float(a))
+        assert tape.nbytes == sum(a.nbytes for a in arrays)
+        counts.append((floats, tape.nbytes - floats, sum(a.size for a in arrays if a.dtype == np.float32)))
+        tape.backward(y)
+        assert all(p.grad is None or p.grad.dtype == dtype for p in model.parameters())
+    (floats, others, _), (half_floats, half_others, singles) = counts
+    assert singles <= statistics, f"{singles} numbers of float32 are held"
+    assert 2 * (half_floats - 4 * singles) <= floats, f"{half_floats} bytes of floats for {floats}"
+    assert half_others <= others, f"{half_others} bytes of integers, and {others} in float32"
+
+
+def parameters_of(*arrays: np.ndarray) -> list[Parameter]:
+    """Parameters of float16 on the device."""
+    return [Parameter(on_device(a.astype(np.float16))) for a in arrays]
