@@ -77,6 +77,16 @@ def check_same_on_all_ranks(comm: Communicator, model: Module, settings: dict[st
             )
 
 
+def refuse_half(model: Module, strategy: object) -> None:
+    """Raise ValueError for float16 parameters, which this ``strategy`` changes or sums in its own way."""
+    names = [name for name, p in model.named_parameters().items() if p.requires_grad and p.dtype.char == "e"]
+    if names:
+        raise ValueError(
+            f"{type(strategy).__name__} trains no float16 parameters, and {names[0]} has them; take "
+            "model.to(dtype=np.float32), or a strategy that keeps to the serial steps, as DataParallel"
+        )
+
+
 def checksum_of(batch: Batch) -> int:
     """A number of 32 bits that tells batches apart, by their bytes."""
     checksum = 0

@@ -29,7 +29,7 @@ from minigrad.device import Array, array_module
 from ..process.launcher import WorldError, check_world, refuse
 from . import shared_memory, wire
 from .background import Background, Job, Worker
-from .collectives import naive_allreduce
+from .collectives import rabenseifner_allreduce
 from .collectives.blocks import in_shape_of
 from .collectives.send_recv import check_peer
 from .communicator import NOTHING, Communicator, RankEnded
@@ -146,9 +146,10 @@ class MPIComm(Communicator, Part):
         """Start MPI's own all-reduce; the function returned finishes it. Shapes are not compared.
 
         It advances only while this process is inside MPI (``progress``), unless MPI has a progress thread.
+        Numbers that MPI cannot add, as float16, are summed by messages of their own bits when it is finished.
         """
         if not can_add(x.dtype):
-            return lambda: naive_allreduce(self, x)
+            return lambda: rabenseifner_allreduce(self, x)
         what = f"{x.dtype}{x.shape}"
         sent, total = self.pinned.flat_copy([x]), self.pinned.empty(x, x.size)
         request = self.mpi.Iallreduce(sent, total)

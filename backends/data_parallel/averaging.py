@@ -23,6 +23,7 @@ from ..consistency import (
     check_same_batch,
     check_same_on_all_ranks,
     load_mean,
+    refuse_half,
     running_statistics,
     trained_parameters,
     weighted,
@@ -62,7 +63,11 @@ class ModelAveraging(Strategy):
         self.updates, self.samples = 0, 0  # since the last exchange; of this rank since the last average
 
     def place(self, model: Module) -> Module:
-        """The whole model. Raises ValueError where ranks built different ones or chose different settings."""
+        """The whole model. Raises ValueError where ranks built different ones or chose different settings.
+
+        It also refuses float16 parameters: their mean would not be that of an optimizer's float32 copies.
+        """
+        refuse_half(model, self)
         check_same_on_all_ranks(self.comm, model, self.declaration.settings(self))
         if self.same_start:
             broadcast_model(self.comm, model)

@@ -18,7 +18,7 @@ from minigrad.placed_state import PlacedState
 
 from ..comm.collectives import barrier
 from ..comm.communicator import Communicator
-from ..consistency import bits_of_checksum, other_batch_error
+from ..consistency import bits_of_checksum, other_batch_error, refuse_half
 from .data_parallel import DataParallel
 
 COLLECTOR = 0
@@ -97,6 +97,11 @@ class BackupWorkers(DataParallel):
         self.means: dict[int, Array] = {}
         # On the collector: the number of updates that each worker has received.
         self.received: dict[int, int] = dict.fromkeys(others if comm.rank == COLLECTOR else (), 0)
+
+    def place(self, model: Module) -> Module:
+        """The whole model; ValueError too for float16, in which a message has no room for its figures."""
+        refuse_half(model, self)
+        return super().place(model)
 
     def shard(self, batch: Batch) -> Batch:
         """This worker's share; empty on the collector, and where this worker's update exists already."""

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from minigrad.device import Array, on_gpu
+from minigrad.device import Array, array_module, on_gpu
 from minigrad.lookup import at_least_one, lookup
 from minigrad.module import Module
 from minigrad.tensor import Tensor
@@ -20,8 +20,8 @@ from ..comm.collectives import AUTOMATIC, Allreduce, AutomaticAllreduce
 from ..comm.communicator import Communicator
 from .allreduce_choice import AllreduceChoice
 from .bucket_size import best_bucket_bytes
-from .data_parallel import Bucket, DataParallel
-from .flat import FlatLayout, buckets
+from .data_parallel import Bucket, DataParallel, make_buckets
+from .flat import buckets
 
 
 class Reducer(NamedTuple):
@@ -104,7 +104,7 @@ class Bucketed(DataParallel):
         self.sums: dict[Bucket, Callable[[], Array]] = {}  # the started ones
 
     def place(self, model: Module) -> Module:
-        """Place as ``DataParallel``; raises ValueError too for a bucket of parameters of several dtypes."""
+        """Place as ``DataParallel``, and make the buckets."""
         model = super().place(model)
         self.overlaps = self.progress != AUTOMATIC or not cores_are_shared(self.comm, model)
         if not self.overlaps:
@@ -114,9 +114,9 @@ class Bucketed(DataParallel):
         if self.automatic_buckets and isinstance(self.allreduce, AutomaticAllreduce):
             nbytes = sum(p.data.nbytes for p in self.summary.parameters)
             first = self.bucket_bytes = best_bucket_bytes(nbytes, self.allreduce.seconds)
-        *groups, last = buckets(self.summary.parameters, self.bucket_bytes, first)
-        self.buckets = [Bucket(group, FlatLayout(group).zeros()) for group in groups]
-        self.buckets.append(Bucket(last, FlatLayout(last).zeros(len(self.summary))))
+        groups = buckets(self.summary.parameters, self.bucket_bytes, first)
+        xp = array_module(self.summary.parameters[0].data)
+        self.buckets = make_buckets(groups, self.summary, xp.zeros)
         self.bucket_of = {p: b for b in self.buckets for p in b.views}
         self.waiting = deque(self.buckets)
         self.reducer = self.reducer or self.open_reducer(self.comm, self.algorithm)

@@ -6,7 +6,7 @@ backward, on which the other forms with an all-reduce build. ``naive.py`` is the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from minigrad.tensor import Tensor
 from ..comm.collectives import Allreduce, allreduce
 from ..comm.communicator import Communicator
 from .allreduce_choice import AllreduceChoice, prepare_allreduce
+from .step_summary import StepSummary
 from .synchronous import SynchronousDataParallel
 
 
@@ -52,7 +53,11 @@ class DataParallel(SynchronousDataParallel):
         """
         summary = self.summary
         if not self.buckets:
-            self.buckets = [Bucket(summary.parameters, self.allocate_message())]
+            of_dtypes: dict[np.dtype, list[Tensor]] = {}
+            for parameter in summary.parameters:
+                of_dtypes.setdefault(parameter.dtype, []).append(parameter)
+            groups = sorted(of_dtypes.values(), key=lambda group: group[0].dtype == summary.dtype)
+            self.buckets = make_buckets(groups, summary, self.allocate_message)
         for bucket in self.buckets:
             bucket.fill(bucket.missing)
         self.buckets[-1].message[-len(summary) :] = summary.pack(loss)
@@ -61,21 +66,18 @@ class DataParallel(SynchronousDataParallel):
         reached = {p for p, flag in zip(summary.parameters, flags, strict=True) if flag}
         for bucket, total in zip(self.buckets, sums, strict=True):
             for parameter, g in zip(bucket.views, unflatten(total, bucket.views), strict=True):
-                parameter.grad = g.astype(parameter.dtype, copy=False) if parameter in reached else None
+                parameter.grad = g if parameter in reached else None
             bucket.missing = set(bucket.views)
         return loss
 
     def reduce(self) -> list[Array]:
-        """The sum of each bucket's message over all ranks: one all-reduce, as all gradients are in one."""
+        """The sum of each bucket's message over all ranks: one all-reduce for each dtype."""
         return [self.allreduce(self.comm, bucket.message) for bucket in self.buckets]
 
-    def allocate_message(self) -> Array:
-        """Memory for the gradients and the summary, from the communicator where its all-reduce uses that."""
-        parameters = self.summary.parameters
-        xp = array_module(parameters[0].data)
-        allocate = self.comm.array if xp is np else xp.zeros
-        size = sum(p.size for p in parameters) + len(self.summary)
-        return allocate(size, np.result_type(*(x.dtype for x in (*parameters, *self.summary.statistics()))))
+    def allocate_message(self, size: int, dtype: np.dtype) -> Array:
+        """Memory of zeros, from the communicator where its all-reduce uses that."""
+        xp = array_module(self.summary.parameters[0].data)
+        return (self.comm.array if xp is np else xp.zeros)(size, dtype)
 
     def close(self) -> None:
         """Free the message; gradients that are views of it are copied."""
@@ -104,3 +106,16 @@ class Bucket:
                 view[...] = parameter.grad
             parameter.grad_buffer = view
             self.missing.discard(parameter)
+
+
+def make_buckets(
+    groups: Sequence[Sequence[Tensor]], summary: StepSummary, allocate: Callable[[int, Any], Array]
+) -> list[Bucket]:
+    """A bucket for each group of parameters of one dtype; the last one carries the ``summary`` too.
+
+    Gradients of float16 travel apart from the summary, which has float32: its bucket has no parameter then.
+    ``allocate`` makes the messages, from a size and a dtype.
+    """
+    *others, last = groups if groups[-1][0].dtype == summary.dtype else [*groups, []]
+    made = [Bucket(group, allocate(sum(p.size for p in group), group[0].dtype)) for group in others]
+    return [*made, Bucket(last, allocate(sum(p.size for p in last) + len(summary), summary.dtype))]

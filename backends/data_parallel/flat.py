@@ -37,10 +37,10 @@ class FlatLayout:
         self.size = self.starts[-1]
         self.parts = shares(self.size, parts)
 
-    def zeros(self, room: int = 0) -> Array:
-        """A new array of this layout, with ``room`` for more elements at its end."""
+    def zeros(self) -> Array:
+        """A new array of this layout."""
         first = self.parameters[0].data
-        return array_module(first).zeros(self.size + room, first.dtype)
+        return array_module(first).zeros(self.size, first.dtype)
 
     def views(self, buffer: Array) -> list[Array]:
         """The parameters' elements of ``buffer``, each in the shape of its parameter."""
@@ -75,7 +75,7 @@ class FlatLayout:
 
 
 def buckets(parameters: Sequence[Parameter], nbytes: int, first: int | None = None) -> list[list[Parameter]]:
-    """The parameters, last first, in groups of at most ``nbytes``, or of one parameter that is larger.
+    """The parameters, last first, in groups of one dtype of at most ``nbytes``, or of one that is larger.
 
     The first group has at most ``first`` bytes instead, where that is given. Backward reaches the last layers
     first, so their group is complete early (Li et al. 2020).
@@ -83,7 +83,7 @@ def buckets(parameters: Sequence[Parameter], nbytes: int, first: int | None = No
     groups: list[list[Parameter]] = []
     room = 0
     for parameter in reversed(parameters):
-        if not groups or parameter.data.nbytes > room:
+        if not groups or parameter.data.nbytes > room or parameter.dtype != groups[-1][0].dtype:
             room = nbytes if groups or first is None else first
             groups.append([])
         groups[-1].append(parameter)

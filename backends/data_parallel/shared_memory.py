@@ -109,12 +109,15 @@ class SharedMemoryDataParallel(SynchronousDataParallel):
                 "the ranks share the machine's memory, and this model's weights are on a GPU; "
                 "take strategy replicated or sharded, or device numpy"
             )
-        self.memory = self.shared((flat.size + 2 * length) * first.itemsize)
-        windows = [part.view(first.dtype)[: flat.size + 2 * length] for part in self.memory.parts]
+        # Two summaries for each rank, in turns: a rank writes one while slower ones may still read the other.
+        dtype, nbytes = self.summary.dtype, flat.size * first.itemsize
+        start = -(-nbytes // dtype.itemsize) * dtype.itemsize
+        stop = start + 2 * length * dtype.itemsize
+        self.memory = self.shared(stop)
+        self.summaries = [part[start:stop].view(dtype).reshape(2, -1) for part in self.memory.parts]
+        windows = [part[:nbytes].view(first.dtype) for part in self.memory.parts]
         self.gradients = [flat.views(window) for window in windows]
         self.bucket = Bucket(parameters, windows[self.rank])
-        # Two for each rank, in turns: a rank writes one while slower ranks may still read the one before.
-        self.summaries = [window[flat.size :].reshape(2, length) for window in windows]
         self.turn = 0
         self.reached = [False] * len(parameters)
         weights = self.shared(flat.size * first.itemsize if self.rank == 0 else 0)

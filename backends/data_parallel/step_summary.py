@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+import numpy as np
+
 from minigrad.device import Array, array_module, to_host, unflatten
 from minigrad.module import Module
 from minigrad.tensor import Tensor
@@ -21,7 +23,8 @@ class StepSummary:
 
     A parameter that no rank's loss reached keeps the gradient None, as it would serially, so each rank says
     which parameters its loss reached. Running statistics become the mean over the ranks, weighted by their
-    shares of the samples: those of a serial batch-norm over groups.
+    shares of the samples: those of a serial batch-norm over groups. The vector has float32 also where
+    parameters have float16, in which a loss has three digits and a sum of means may overflow.
     """
 
     def __init__(self, model: Module, rank: int, size: int, *, statistics: bool = True):
@@ -38,6 +41,11 @@ class StepSummary:
 
     def __len__(self) -> int:
         return 2 + self.size + len(self.parameters) + sum(s.size for s in self.statistics())
+
+    @property
+    def dtype(self) -> np.dtype:
+        """That of the vector: at least float32, and as wide as those of parameters and statistics."""
+        return np.result_type(np.float32, *(x.dtype for x in (*self.parameters, *self.statistics())))
 
     def statistics(self) -> list[Array]:
         return [getattr(owner, attribute) for owner, attribute in self.attributes]
@@ -67,13 +75,14 @@ class StepSummary:
         of backwards carries as much of the batch's checksum as the dtype has digits for.
         """
         xp, fraction = array_module(self.parameters[0].data), self.batch_fraction
-        largest = (1 << bits_of_checksum(self.parameters[0].dtype)) // BACKWARDS
+        largest = (1 << bits_of_checksum(self.dtype)) // BACKWARDS
         count = self.n_backwards + BACKWARDS * (self.batch_checksum % largest)
         self.start_again()
         counts = [float(count * (rank == self.rank)) for rank in range(self.size)]
         flags = [float(p.grad is not None if reached is None else p in reached) for p in self.parameters]
-        figures = xp.asarray([loss, fraction, *counts, *flags], dtype=self.parameters[0].dtype)
-        return xp.concatenate([figures, *(fraction * s.reshape(-1) for s in self.statistics())])
+        figures = xp.asarray([loss, fraction, *counts, *flags], dtype=self.dtype)
+        statistics = (fraction * s.astype(self.dtype, copy=False).reshape(-1) for s in self.statistics())
+        return xp.concatenate([figures, *statistics])
 
     def unpack(self, total: Array) -> tuple[float, list[bool]]:
         """The loss of the batch, and whether any rank's loss reached each parameter; sets the statistics.

@@ -56,6 +56,7 @@ class NaiveExpertParallel(NaiveDataParallel):
         """Sum the gradients and the loss, but not those of experts, to which all ranks' tokens came."""
         for parameter in model.parameters():
             if parameter.requires_grad and parameter not in self.experts.parameters:
-                gradient = np.zeros(parameter.shape) if parameter.grad is None else parameter.grad
+                none = np.zeros_like(parameter.data)
+                gradient = none if parameter.grad is None else parameter.grad
                 parameter.grad = allreduce(self.comm, gradient)
         return float(allreduce(self.comm, np.array(loss)))

@@ -28,7 +28,7 @@ from minigrad.work import ForwardBackward, Work, forward_backward_pass
 
 from ..comm.collectives.send_recv import Tag
 from ..comm.communicator import Communicator
-from ..consistency import check_same_on_all_ranks
+from ..consistency import check_same_on_all_ranks, refuse_half
 from ..placement import LayersOfRanks
 from ..stale_rates import STALE_RATES, find_stale_rate
 from .engine import Input
@@ -150,6 +150,8 @@ class AsynchronousPipeline(LayerWise):
         self.optimizer: Optimizer | None = None
 
     def place(self, model: Module) -> Module:
+        """The rank's layers; ValueError too for float16, of which versions would have no float32 copies."""
+        refuse_half(model, self)
         check_same_on_all_ranks(self.comm, model, {"versions": self.versions, "stale_rate": self.stale_rate})
         return super().place(model)
 

@@ -3,7 +3,8 @@
 Lecture section: sequence parallelism. Lesson: 17_sequences. In step t rank r has the keys of rank r - t, and
 ``merge`` joins what its queries see there to what they saw before (Liu, Zaharia and Abbeel 2023). The next
 block is on its way while this one is computed. Backward sends the blocks round again, and behind them the
-gradients of those that have passed, which after the last step are one hop from home. ``naive.py`` is the
+gradients of those that have passed, which after the last step are one hop from home. Arrays of float16
+travel as such: a rank computes and adds up in float32, and rounds what it passes on. ``naive.py`` is the
 slide itself.
 """
 
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minigrad.device import Array, array_module
-from minigrad.half import is_half, rounded, widened
+from minigrad.half import widened
 from minigrad.op import OpResult, alike, floating, op, shape_of
 from minigrad.ops.attention import check_shapes
 from minigrad.tape import once_for_all
@@ -48,7 +49,7 @@ def ring_attention(
     check_shapes(shape_of(q), shape_of(k), shape_of(v))
     q, k = alike(q, k)
     size = k.shape[-1]
-    ring = Ring(comm, columns, causal, documents, size)
+    ring = Ring(comm, columns, causal, documents, size, q.dtype)
     o, gradients = ring.attention(q, array_module(q).concatenate([k, floating(v, q)], axis=-1))
 
     def all_three(g: Array) -> list[Array]:
@@ -69,26 +70,28 @@ def ring_self_attention(
     documents: Any = None,
 ) -> OpResult:
     """``ring_attention`` of the same tokens: qkv (B, n, heads, 3 D) has queries, then keys, then values."""
+    qkv = floating(qkv)
     size = qkv.shape[-1] // 3
-    ring = Ring(comm, columns, causal, documents, size)
+    ring = Ring(comm, columns, causal, documents, size, qkv.dtype)
     o, gradients = ring.attention(qkv[..., :size], qkv[..., size:])
     return o, (lambda g: array_module(g).concatenate(gradients(g), axis=-1),)
 
 
 class Ring(NamedTuple):
-    """The ranks of a ring, their columns, and the mask; of keys and values the first ``size`` are the key."""
+    """The ranks of a ring, their columns, and the mask; of keys and values the first ``size`` are the key.
+
+    ``dtype`` is that of the arrays and of what travels.
+    """
 
     comm: Communicator
     columns: Sequence[np.ndarray]
     causal: bool
     documents: Any
     size: int
+    dtype: Any
 
     def attention(self, q: Array, kv: Array) -> tuple[Array, Callable[[Array], tuple[Array, Array]]]:
-        """The value, and the function from its gradient to those of q and kv.
-
-        Of float16 the messages of keys and values are, too, and those of their gradients float32.
-        """
+        """The value, and the function from its gradient to those of q and kv."""
         ring = (
             self
             if self.documents is None
@@ -96,11 +99,11 @@ class Ring(NamedTuple):
         )
         ring.check(q)
         o, lse = ring.forward(widened(q), kv)
-        o = rounded(o, q.dtype) if is_half(q) else o
+        o = o.astype(self.dtype, copy=False)
 
         def gradients(g: Array) -> tuple[Array, Array]:
-            dq, d = ring.backward(widened(g), widened(q), kv, widened(o), lse)
-            return (rounded(dq, q.dtype), rounded(d, q.dtype)) if is_half(q) else (dq, d)
+            dq, dkv = ring.backward(*map(widened, (g, q)), kv, widened(o), lse)
+            return dq.astype(self.dtype, copy=False), dkv.astype(self.dtype, copy=False)
 
         return o, gradients
 
@@ -140,7 +143,8 @@ class Ring(NamedTuple):
         return dq, home if passed is None else home + passed()
 
     def keys_and_values(self, kv: Array) -> tuple[Array, Array]:
-        return widened(kv[..., : self.size]), widened(kv[..., self.size :])
+        kv = widened(kv)
+        return kv[..., : self.size], kv[..., self.size :]
 
     def mask(self, t: int) -> BlockMask:
         """The mask of this rank's queries and the keys that are here in step t."""
@@ -152,7 +156,7 @@ class Ring(NamedTuple):
     def pass_on(self, x: Array, tag: int) -> Callable[[], Array]:
         """Start to send x to the next rank and to receive from the one before; returns what ends both."""
         p, rank = self.comm.size, self.comm.rank
-        finish_send = self.comm.start_send(x, (rank + 1) % p, tag)
+        finish_send = self.comm.start_send(x.astype(self.dtype, copy=False), (rank + 1) % p, tag)
         finish_recv = self.comm.start_recv((rank - 1) % p, tag)
 
         def finish() -> Array:

@@ -53,6 +53,40 @@ def test_the_laws_catch_the_bugs(processes):
     assert job.out.count("caught") == 3
 
 
+HALF = """
+import numpy as np
+from backends.comm import collectives
+from backends.comm.mpi import MPIComm
+from tests.backends.comm.collectives import half_laws
+for kind in half_laws.KINDS:
+    for n in (0, 7, 40_000):
+        terms = half_laws.numbers(kind, comm.size, n, 0)
+        for name, allreduce in collectives.ALLREDUCES.items():
+            if name == "default" or n == 7:
+                half_laws.all_reduce_16_bounded(allreduce, comm, terms)
+        half_laws.reductions_are_bounded(comm, terms)
+        half_laws.what_moves_keeps_its_bits(comm, terms)
+
+class Counted(MPIComm):
+    nbytes = 0
+
+    def post(self, first, rest, to, tag):
+        self.nbytes += 0 if rest is None else rest.nbytes
+        return super().post(first, rest, to, tag)
+
+counted, n = Counted(comm.mpi), 40_000
+assert counted.allreduce(np.ones(n, np.float16))[0] == comm.size
+sent = sum(map(int, comm.collective(collectives.allgather, np.array(counted.nbytes))))
+assert sent == 2 * (comm.size - 1) * 2 * n, sent
+"""
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_sums_of_16_bits_are_bounded(pool, n):
+    """MPI has no sum of float16: ours sends 16 bits."""
+    pool.run(n, HALF)
+
+
 @needs_double
 def test_arrays_on_gpus_pass_through_the_host(processes):
     job = processes.ranks(2, ON_GPUS, **TWO, **LATE)

@@ -22,6 +22,7 @@ from minigrad.traits import Traits
 
 from ...comm.collectives import Allreduce, allreduce
 from ...comm.communicator import Communicator
+from ...consistency import refuse_half
 from ..allreduce_choice import AllreduceChoice
 from ..data_parallel import Bucket, DataParallel
 from ..flat import FlatLayout
@@ -111,8 +112,10 @@ class Compressed(DataParallel):
     def place(self, model: Module) -> Module:
         """Place with residuals of 0; raises ValueError as ``DataParallel``, and for several dtypes.
 
-        Rank 0 warns of parameters that are sent uncompressed.
+        It also refuses float16, in which residuals would lose what is not sent. Rank 0 warns of parameters
+        that are sent uncompressed.
         """
+        refuse_half(model, self)
         model = super().place(model)
         self.layout = FlatLayout(self.summary.parameters)
         self.bucket = Bucket(self.summary.parameters, self.layout.zeros())

@@ -35,6 +35,7 @@ from ...consistency import (
     check_same_on_all_ranks,
     checksum_of,
     load_mean,
+    refuse_half,
     running_statistics,
     trained_parameters,
     weighted,
@@ -223,9 +224,10 @@ class ParameterServer(Strategy):
     def place(self, model: Module) -> Module:
         """The whole model, with the parameters of rank 0; a server copies its part of them.
 
-        Raises ValueError where ranks differ in model or settings, where no rank is a worker, and for more
-        servers than parameters.
+        Raises ValueError where ranks differ in model or settings, where no rank is a worker, for more servers
+        than parameters, and for float16, in which a message has no room for its figures.
         """
+        refuse_half(model, self)
         if self.workers < 1:
             raise ValueError("a parameter server needs at least 2 ranks, a server and a worker; got 1")
         check_same_on_all_ranks(self.comm, model, self.declaration.settings(self))

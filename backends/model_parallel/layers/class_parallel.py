@@ -13,6 +13,7 @@ from typing import Any
 from minigrad import ops
 from minigrad.cross_entropy_loss import CrossEntropyLoss
 from minigrad.device import Array, array_module
+from minigrad.half import widened
 from minigrad.nn import Linear
 from minigrad.op import op
 from minigrad.ops.cross_entropy import checked_labels
@@ -35,10 +36,11 @@ def sharded_cross_entropy(
 
     Labels (N,) are integers, the same on all ranks; those that are ``ignore_index`` have no loss, and the
     mean is over all N. The other ``reduction`` is "sum". Forward is three all-reduces of N numbers; backward
-    sends nothing, and neither does a batch without samples. A rank may have no classes. Raises what
-    ``ops.cross_entropy`` raises.
+    sends nothing, and neither does a batch without samples. A rank may have no classes. These numbers and the
+    loss of float16 logits have float32. Raises what ``ops.cross_entropy`` raises.
     """
-    xp, comm, shape = array_module(logits), shard.comm, logits.shape
+    xp, comm, shape, dtype = array_module(logits), shard.comm, logits.shape, logits.dtype
+    logits = widened(logits)
     if len(shape) != 2:
         raise ValueError(
             f"classes that are split over ranks need logits (N, classes), got {shape}; for tokens take "
@@ -49,7 +51,7 @@ def sharded_cross_entropy(
     counted = labels == labels if ignore_index is None else labels != ignore_index
     labels = checked_labels(labels * counted, (n, shard.length)).astype(xp.intp)
     if not n:
-        return xp.zeros((), logits.dtype), (lambda g: xp.zeros(shape, g.dtype), None)
+        return xp.zeros((), logits.dtype), (lambda g: xp.zeros(shape, dtype), None)
     largest = logits.max(axis=1) if shape[1] else xp.full(n, -xp.inf, logits.dtype)
     largest = allreduce(comm, largest, xp.maximum)
     p = logits - largest[:, None]
@@ -67,7 +69,7 @@ def sharded_cross_entropy(
     def to_logits(g: Array) -> Array:
         d = p * (g / divisor)
         d[place] -= g / divisor
-        return d
+        return d.astype(dtype, copy=False)
 
     return (counted * (xp.log(total) - own)).sum() / divisor, (to_logits, None)
 

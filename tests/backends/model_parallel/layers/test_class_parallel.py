@@ -165,7 +165,10 @@ BUGS = {
     "the label's logit is this rank's own": ("own = allreduce(comm, own)", "own = own + 0"),
     "the label is not taken off": ("d[place] -= g / divisor", "d[place] -= 0"),
     "each rank takes the mean over all ranks": (".sum() / divisor", ".sum() / (divisor * comm.size)"),
-    "the gradient is summed over the ranks": ("return d\n", "return allreduce(comm, d[:, :2])\n"),
+    "the gradient is summed over the ranks": (
+        "return d.astype(dtype, copy=False)\n",
+        "return allreduce(comm, d[:, :2])\n",
+    ),
 }
 
 
