@@ -1,0 +1,102 @@
+"""Bugs of float16 on several ranks: sums and messages, strategies, overflows and checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from backends.comm import Communicator, collectives, run_ranks
+from minigrad.device import Array
+from tests.backends import half_laws
+from tests.backends.comm.collectives.half_laws import all_reduce_16_bounded, numbers, reductions_are_bounded
+from tests.bugs.bug import Bug
+
+# Laws
+
+
+def sums(allreduce: Callable[[Communicator, Array], Array]) -> None:
+    for kind in ("alike", "cancelling", "large"):
+        for ranks in (3, 4):
+            terms = numbers(kind, ranks, 9, 0)
+            run_ranks(ranks, lambda comm, terms=terms: all_reduce_16_bounded(allreduce, comm, terms))
+
+
+def naive_sums_are_bounded() -> None:
+    sums(collectives.naive_allreduce)
+
+
+def ring_sums_are_bounded() -> None:
+    sums(collectives.ring_allreduce)
+
+
+def doubling_sums_are_bounded() -> None:
+    sums(collectives.doubling_allreduce)
+
+
+def halving_sums_are_bounded() -> None:
+    sums(collectives.rabenseifner_allreduce)
+
+
+def trees_are_bounded() -> None:
+    for kind in ("alike", "large"):
+        terms = numbers(kind, 4, 9, 0)
+        run_ranks(4, lambda comm, terms=terms: reductions_are_bounded(comm, terms))
+
+
+def data_sends_half() -> None:
+    half_laws.sends_half_the_bytes(half_laws.LAYOUTS["data"])
+
+
+def buckets_send_half() -> None:
+    half_laws.sends_half_the_bytes(half_laws.LAYOUTS["buckets"])
+
+
+def shards_send_half() -> None:
+    half_laws.sends_half_the_bytes(half_laws.LAYOUTS["ZeRO 2"])
+
+
+def rings_send_half() -> None:
+    half_laws.sends_half_the_bytes(half_laws.LAYOUTS["ring of 3"])
+
+
+def symbols_send_half() -> None:
+    half_laws.sends_half_the_bytes(half_laws.LAYOUTS["model, symbols"])
+
+
+def pipes_send_half() -> None:
+    half_laws.sends_half_the_bytes(half_laws.LAYOUTS["pipe"])
+
+
+# Bugs
+
+BYTES = "rank . sent"
+
+BUGS = [
+    Bug("a sum of 16 bits is sent in 32", "doubling.doubling_allreduce",
+        "    total = x\n", "    x = x.astype(np.float32)\n    total = x\n",
+        doubling_sums_are_bounded, "rank . sent|got float32"),
+    Bug("each rank adds to its own numbers", "naive_allreduce", "for source in range(comm.size)\n",
+        "for source in [comm.rank, *others]\n", naive_sums_are_bounded, "for one sum"),
+    Bug("a sum that has passed by is rounded again", "send_recv.combine", "asarray(operator(first, second))",
+        "asarray(operator(first, second) * first.dtype.type(1 + 2.0**-10))",
+        ring_sums_are_bounded, "no sums"),
+    Bug("a sum stays among the finite numbers", "send_recv.combine", "asarray(operator(first, second))",
+        "asarray(operator(first, second)).clip(-65504, 65504)", halving_sums_are_bounded,
+        "beyond the numbers"),
+    Bug("a reduction goes up the tree in 32 bits", "tree.reduce", "    total = x\n",
+        "    x = x.astype(np.float32)\n    total = x\n", trees_are_bounded, "rank . sent|expected"),
+    Bug("the summary has the parameters' dtype", "StepSummary.dtype", "np.result_type(np.float32, *",
+        "np.result_type(*", data_sends_half, BYTES),
+    Bug("the summary pulls the gradients to its dtype", "data_parallel.make_buckets",
+        "groups if groups[-1][0].dtype == summary.dtype else [*groups, []]", "groups", data_sends_half,
+        BYTES),
+    Bug("a bucket has float32", "data_parallel.make_buckets", "group), group[0].dtype)",
+        "group), np.float32)", buckets_send_half, BYTES),
+    Bug("gradients of shards are packed in float32", "FlatLayout.pack",
+        "empty(self.size, first.dtype)", 'empty(self.size, "float32")', shards_send_half, BYTES),
+    Bug("a ring passes on what it computes with", "Ring.pass_on", "x.astype(self.dtype, copy=False)", "x",
+        rings_send_half, BYTES),
+    Bug("a loss of split classes has float16", "sharded_cross_entropy", "logits = single(logits)",
+        "logits = logits + 0", symbols_send_half, BYTES),
+    Bug("a stage hands on float32", "Step.forward", "self.p2p.send(hop, y.data)",
+        'self.p2p.send(hop, y.data.astype("float32"))', pipes_send_half, f"{BYTES}|float"),
+]  # fmt: skip
