@@ -251,7 +251,15 @@ class CapturedStep:
         return sum((w * mean for w, mean in zip(weights, to_floats(means), strict=True)), 0.0)
 
     def update(self, optimizer: Optimizer) -> None:
-        """Update the parameters by the gradients of this step, or by those that have taken their places."""
+        """Update the parameters by the gradients of this step, or by those that have taken their places.
+
+        Raises ValueError for master weights: the host must see first whether gradients are finite.
+        """
+        if optimizer.master_weights is not None:
+            raise ValueError(
+                "a captured step updates parameters before the host sees their gradients, and master weights "
+                "leave out a step whose gradients overflow; train without capture, or in float32"
+            )
         if not identical(self.gradients, [p.grad for p in self.snapshot.parameters]):
             optimizer.step()
             return

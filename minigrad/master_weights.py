@@ -68,18 +68,20 @@ class MasterWeights:
 
         Where a gradient of any rank is not finite, which ``total`` tells all ranks alike, nothing is updated.
         """
-        parts = list(parts)
+        parts = list(parts)  # on a rank that owns some elements fewer than there are parameters, or more
         optimizer.state.extend({} for _ in range(len(parts) - len(optimizer.state)))
         copies = [
             part if part.g is None else part._replace(w=self.copy(part.w, state), g=self.unscaled(part.g))
-            for part, state in zip(parts, optimizer.state, strict=True)
+            for part, state in zip(parts, optimizer.state, strict=False)
         ]
-        if not np.isfinite(total(optimizer.squares(copies))).all():
+        with np.errstate(over="ignore", invalid="ignore"):  # ranks take 0 times what others have, too
+            squares = total(optimizer.squares(copies))
+        if not np.isfinite(squares).all():
             self.scale.skip_step()
             return
         self.scale.take_step()
         optimizer.apply(optimizer.updates(copies, total))
-        for part, copy, state in zip(parts, copies, optimizer.state, strict=True):
+        for part, copy, state in zip(parts, copies, optimizer.state, strict=False):
             if part.g is not None:
                 state["master"] = copy.w
                 part.w[...] = rounded(copy.w) if self.precision == "bfloat16" else copy.w

@@ -40,10 +40,10 @@ def gather_state(
 
     Names are "model/0.weight" and "optimizer/v/0.weight"; a rank's own begin with "rank-0/". The facts hold
     the number of the next step and the seeds of dropout, by which random masks go; the numbers in the
-    optimizer's state, by key and parameter, and those of a ``schedule`` that has a state, as
-    ReduceLROnPlateau, the same on all ranks; and the ``history`` of ``fit``. Before, ``backend`` drains what
-    is on its way, which for pipelines without a flush, and asynchronous servers, changes the training. Raises
-    ValueError for a strategy whose ranks may leave.
+    optimizer's state, by key and parameter, those of a ``schedule`` that has a state, as ReduceLROnPlateau,
+    and the loss scale of master weights, the same on all ranks; and the ``history`` of ``fit``. Before,
+    ``backend`` drains what is on its way, which for pipelines without a flush, and asynchronous servers,
+    changes the training. Raises ValueError for a strategy whose ranks may leave.
     """
     refuse_unresumable(backend)
     backend.state.drain(model)
@@ -64,6 +64,8 @@ def gather_state(
     facts = {"step_number": backend.step_number, "optimizer": numbers, "own": mine}
     if schedule is not None:
         facts["schedule"] = schedule.own_values()
+    if optimizer.master_weights is not None:
+        facts["loss_scale"] = optimizer.master_weights.scale.own_values()
     if history is not None:
         facts["history"] = dict(vars(history))
     return arrays, facts, {f"rank-{comm.rank}/{n}": a for n, a in own.items()}
@@ -133,18 +135,24 @@ def load_state(
     a checkpoint of an earlier version, which has no seeds, they go by the model's. Generators that are
     attributes of layers, and what was measured of ranks, go on in the same layout only; in another one they
     begin anew. Raises ValueError where ranks have a state of their own that it cannot use, where ``schedule``
-    is None and the checkpoint has the state of one, in the opposite case, and where something is missing.
+    is None and the checkpoint has the state of one, in the opposite case, alike for master weights and their
+    loss scale, and where something is missing.
     """
-    if (schedule is None) == ("schedule" in facts):
-        holds, takes = ("a", "without one") if schedule is None else ("no", "with one")
-        raise ValueError(
-            f"the checkpoint holds {holds} schedule's state, and the training goes on {takes}; give "
-            "gather_state and load_state the same schedule, or neither of them one"
-        )
+    masters = optimizer.master_weights
+    for fact, name, part in (("schedule", "schedule", schedule), ("loss_scale", "loss scale", masters)):
+        if (part is None) == (fact in facts):
+            holds, takes = ("a", "without one") if part is None else ("no", "with one")
+            alike = "optimizer, with or without master weights" if part is masters else name
+            raise ValueError(
+                f"the checkpoint holds {holds} {name}'s state, and the training goes on {takes}; give "
+                f"gather_state and load_state the same {alike}, or neither of them one"
+            )
     try:
         backend.count_steps_from(facts["step_number"])
         if schedule is not None:
             schedule.set_own_values(facts["schedule"])
+        if masters is not None:
+            masters.scale.set_own_values(facts["loss_scale"])
         ranks = facts["of each rank"]
         if all("seeds" in own for own in ranks):  # else of an earlier version: those of the model's rng
             load_seeds(model, {name: seed for own in ranks for name, seed in own["seeds"].items()})

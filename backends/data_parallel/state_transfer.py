@@ -29,6 +29,7 @@ def send_state(comm: Communicator, to: int, model: Module, optimizer: Optimizer,
         "arrays": [list(name) for name in arrays],
         "generators": generator_states(model),
         "history": vars(history),
+        "loss_scale": None if (w := optimizer.master_weights) is None else w.scale.own_values(),
     }
     comm.send(np.frombuffer(json.dumps(facts).encode(), np.uint8), to, FACTS)
     for array in arrays.values():
@@ -47,6 +48,8 @@ def recv_state(
     Strategy().state.set_optimizer_values(model, optimizer, values[OPTIMIZER])
     set_generator_states(model, facts["generators"])
     vars(history).update(facts["history"])
+    if optimizer.master_weights is not None:
+        optimizer.master_weights.scale.set_own_values(facts["loss_scale"])
 
 
 def arrays_of(model: Module, optimizer: Optimizer) -> dict[tuple[str, str, str], np.ndarray]:

@@ -5,11 +5,15 @@ figures.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from backends.checkpoint import Checkpoints
+from backends.checkpoint.training_state import gather_state, load_model_state, load_state
 from backends.comm import Communicator, run_ranks
 from backends.comm.communicator import Wrapper
 from backends.data_parallel.bucketed import Bucketed
@@ -20,6 +24,7 @@ from backends.data_parallel.zero.naive import NaiveSharded
 from backends.data_parallel.zero.sharded import Sharded
 from backends.expert_parallel import ExpertParallel
 from backends.expert_parallel.naive import NaiveExpertParallel
+from backends.laws import distances
 from backends.model_parallel.layers.class_parallel import ClassLinear
 from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline import Pipeline
@@ -27,13 +32,18 @@ from backends.pipeline.layer_wise import LayerWise
 from backends.pipeline.naive import NaivePipeline
 from backends.sequence_parallel import SequenceParallel
 from backends.stack import Stack
-from minigrad import nn, optim
+from minigrad import nn, ops, optim
 from minigrad.data import Batch
 from minigrad.device import Array
+from minigrad.loss_scale import DynamicScale
+from minigrad.serial import Serial
 from minigrad.strategy import Strategy
+from minigrad.tensor import Tensor
+from tests.backends.comm.collectives.half_laws import UNIT
 from tests.backends.model_parallel.transformer_laws import TOKEN_LOSS, Net
 from tests.backends.sequence_parallel.sequence_laws import stack, with_experts
 
+BOUND = 18 * UNIT
 NET = Net(heads=4, size=2, hidden=8, tokens=8, symbols=12, p=0.0)
 
 
@@ -157,3 +167,202 @@ def sends_half_the_bytes(layout: Layout, *, loss: Any = TOKEN_LOSS) -> None:
             f"rank {rank} sent {half}, twice {nbytes}, in float32 {single}"
         )
         assert half == single, f"rank {rank} sent {half}, in float32 {single}"
+
+
+def gradients_are_serial(layout: Layout, *, seed: int = 0, scale: float = 2.0**8) -> None:
+    """Gradients with a loss scale are the serial float16 run's to ``BOUND``, on every rank, and have float16.
+
+    The loss, which has no scale, is the serial one to the roundings of the last layer's output.
+
+    The bound is in units u = 2^-11 of the largest element of each gradient (or of a tenth of all, see
+    ``distances``). Both runs round the value and the gradient of every op once; ranks round the parts of a
+    sum, too. On the longest path through two blocks, each way, are fewer than 28 ops, so that the two runs
+    are apart by k = 4 x 28 errors. Each is as good as uniform between -u and u, of deviation u / sqrt(3), and
+    they are independent: 3 deviations of the sum are 3 sqrt(k / 3) u = 18 u. A rank's part of a gradient is
+    hundreds of u.
+    """
+    (batch,) = NET.batches(5)
+
+    def gradients(backend: Strategy) -> tuple[float, dict[str, Any]]:
+        model = backend.place(layout.build(np.random.default_rng(seed)).to(dtype="float16"))
+        loss = backend.step(model, batch, TOKEN_LOSS, loss_scale=scale)
+        return loss, backend.state.full_gradients(model)
+
+    loss, expected = gradients(Serial())
+    expected = {name: g.astype(np.float64) for name, g in expected.items()}
+    results = run_ranks(layout.ranks, lambda comm: gradients(layout.strategy(comm)))
+    for rank, (own, actual) in enumerate(results):
+        assert abs(own - loss) <= BOUND * loss, f"rank {rank} has the loss {own}, not {loss}"
+        for name, (_, relative) in distances(expected, actual).items():
+            assert actual[name].dtype == np.float16, f"{name} on rank {rank} has {actual[name].dtype}"
+            assert relative <= BOUND, f"{name} on rank {rank} is {relative / UNIT:.1f} units off"
+
+
+Optimize = Callable[[Any], optim.Optimizer]
+
+
+def adam(parameters: Any, **scale: Any) -> optim.Optimizer:
+    """Adam with masters, whose scale doubles after two good steps."""
+    start = {"value": 2.0**8, "growth_interval": 2} | scale
+    return optim.Adam(parameters, 0.01, eps=1e-3).with_master_weights("float16", DynamicScale(**start))
+
+
+class Training:
+    """One rank's training in float16, in whose steps a rank's gradient may overflow before ranks sum it."""
+
+    def __init__(
+        self,
+        backend: Strategy,
+        build: Any,
+        optimize: Optimize = adam,
+        seed: int = 0,
+        arrays: dict[str, np.ndarray] | None = None,
+    ):
+        self.backend, model = backend, build(np.random.default_rng(seed)).to(dtype="float16")
+        load_model_state(model, arrays or {})
+        self.model = backend.place(model)
+        self.optimizer = optimize(self.model.parameters())
+
+    def step(self, batch: Batch, *, overflows: bool = False) -> None:
+        """The parts of ``Backend.step``, and an update.
+
+        With ``overflows`` an element of the first gradient that is final on this rank is infinite.
+        """
+        backend, model, optimizer, announced = self.backend, self.model, self.optimizer, list[Tensor]()
+
+        def on_grad(parameter: Tensor) -> bool | None:
+            if overflows and not announced and parameter.grad is not None:
+                parameter.grad.flat[:1] = np.inf
+            announced.append(parameter)
+            return backend.on_grad(parameter)
+
+        optimizer.zero_grad()
+        work = backend.work(model, batch, TOKEN_LOSS, optimizer.loss_scale)
+        with np.errstate(over="ignore", invalid="ignore"):
+            backend.finish(model, backend.forward_backward(work._replace(on_grad=on_grad)))
+            assert announced, "no gradient was announced, so that none overflowed"
+            backend.update(model, optimizer)
+
+    def state(self) -> tuple[dict[str, float], dict[str, np.ndarray]]:
+        """The loss scale, and the serial run's arrays: parameters, and what the optimizer has."""
+        masters, state = self.optimizer.master_weights, self.backend.state
+        assert masters is not None
+        arrays = dict(state.full_parameters(self.model))
+        for key in ("master", "m", "s", "t"):
+            values = state.full_optimizer_state(self.model, self.optimizer, key)
+            arrays |= {f"{key} {name}": value for name, value in values.items() if value is not None}
+        return dict(vars(masters.scale)), {name: array.copy() for name, array in arrays.items()}
+
+
+def ranks_skip_together(layout: Layout, rank: int) -> None:
+    """An overflow on one ``rank`` makes all ranks leave the step out, as a serial run with an overflow does.
+
+    Before and after it are good steps. Then all ranks have one scale, and masters of all ranks are the serial
+    ones to ``BOUND`` of their largest element: an update moves a weight by 0.01 at most, and an error of one
+    percent in its gradient moves it by less.
+    """
+    batches = NET.batches(4, 5, 3, 4)
+
+    def train(training: Training, overflows: bool) -> list[Any]:
+        states = []
+        for step, batch in enumerate(batches):
+            training.step(batch, overflows=overflows and step == 1)
+            states.append(training.state())
+        return states
+
+    def work(comm: Communicator) -> list[Any]:
+        return train(Training(layout.strategy(comm), layout.build), comm.rank == rank)
+
+    serial = train(Training(Serial(), layout.build), True)
+    scales = [scale for scale, _ in serial]
+    assert [scale["value"] for scale in scales] == [2.0**8, 2.0**7, 2.0**7, 2.0**8], scales
+    assert [scale["skipped"] for scale in scales] == [0, 1, 1, 1], scales
+    for other, states in enumerate(run_ranks(layout.ranks, work)):
+        assert [scale for scale, _ in states] == scales, f"rank {other} has {[scale for scale, _ in states]}"
+        (_, before), (_, after), *_, (_, last) = states
+        for name, array in before.items():
+            assert after[name].tobytes() == array.tobytes(), f"rank {other} updates {name} without a step"
+        for name, (_, relative) in distances(serial[-1][1], last).items():
+            if not name.startswith(("m ", "s ", "t ")):
+                assert relative <= BOUND, f"{name} on rank {other} is {relative:.1e} off"
+
+
+def resumes_bit_for_bit(layouts: Sequence[Layout], folder: Path) -> None:
+    """Each layout reads a checkpoint of the one before with all bits, and trains on.
+
+    These are parameters, masters, the rest of the optimizer's state, its counts, and the loss scale with its
+    good and skipped steps. In the first layout a step overflows on the last rank. The masters after all are
+    the serial ones to ``BOUND``, as in ``ranks_skip_together``.
+    """
+    batches = NET.batches(4, 5, 3)
+
+    def work(comm: Communicator, i: int) -> list[Any]:
+        layout = layouts[i]
+        files = Checkpoints(folder, comm)
+        generation, arrays, _ = files.newest()
+        training = Training(layout.strategy(comm), layout.build, seed=i + comm.rank, arrays=arrays)
+        backend, model, optimizer = training.backend, training.model, training.optimizer
+        assert (generation is None) == (i == 0)
+        if generation is not None:
+            load_state(comm, backend, model, optimizer, arrays, generation.facts, same_layout=False)
+        states = [training.state()]
+        for step, batch in enumerate(batches):
+            training.step(batch, overflows=(i, step, comm.rank) == (0, 1, layout.ranks - 1))
+        files.write(i + 1, *gather_state(comm, backend, model, optimizer))
+        files.wait()
+        return [*states, training.state()]
+
+    serial = Training(Serial(), layouts[0].build)
+    for i in range(len(layouts)):
+        for step, batch in enumerate(batches):
+            serial.step(batch, overflows=(i, step) == (0, 1))
+    last: Any = None
+    for i, layout in enumerate(layouts):
+        for rank, (loaded, trained) in enumerate(run_ranks(layout.ranks, partial(work, i=i))):
+            if last is not None:
+                assert loaded[0] == last[0], f"rank {rank} goes on with the scale {loaded[0]}, not {last[0]}"
+                assert loaded[1].keys() == last[1].keys(), loaded[1].keys() ^ last[1].keys()
+                for name, array in last[1].items():
+                    other = loaded[1][name]
+                    same = (other.dtype, other.tobytes()) == (array.dtype, array.tobytes())
+                    assert same, f"rank {rank} goes on with another {name}"
+            after = trained
+        last = after
+    scale, arrays = serial.state()
+    assert last[0] == scale, f"the scale is {last[0]}, not {scale}"
+    for name, (_, relative) in distances(arrays, last[1]).items():
+        if not name.startswith(("m ", "s ")):
+            assert relative <= BOUND, f"{name} is {relative:.1e} off"
+
+
+def dense(rng: np.random.Generator) -> nn.Sequential:
+    """280 parameters, 144 and 136 in the layers that have some: 8 ranks share them evenly."""
+    return nn.Sequential(nn.Linear(8, 16, rng=rng), nn.ReLU(), nn.Linear(16, 8, rng=rng))
+
+
+def takes_the_bytes_of_zero(stage: int, ranks: int) -> None:
+    """A rank has 16 bytes of Adam's arrays for each parameter, of which ZeRO shares some among N ranks.
+
+    They are 2 of the weight, 2 of its gradient, 4 of the master, and 4 of each mean: 2 + 2 + 12 / N in stage
+    1, 2 + (2 + 12) / N in stage 2 and 16 / N in stage 3 (Rajbhandari et al. 2020, section 3.1). Weights count
+    between two steps, and gradients at the end of backward or, where they are summed by then, after it.
+    """
+
+    def work(comm: Communicator) -> tuple[int, int, int]:
+        backend = Sharded(comm, stage=stage)
+        training = Training(backend, dense)
+        batch = Batch(np.ones((8, 8)), np.arange(8))
+        job = backend.work(training.model, batch, ops.cross_entropy, 1.0)
+        loss = backend.forward_backward(job)
+        whole = sum(p.grad.nbytes for p in training.model.parameters() if p.grad is not None)
+        backend.finish(training.model, loss)
+        backend.update(training.model, training.optimizer)
+        weights = sum(flat.unsharded.nbytes if flat.is_whole else flat.shard.nbytes for flat in backend.flats)
+        shards = sum(flat.grad_shard.nbytes for flat in backend.flats if flat.grad_shard is not None)
+        values = [x for state in training.optimizer.state for x in state.values()]
+        return weights, max(whole, shards), sum(x.nbytes for x in values if isinstance(x, np.ndarray))
+
+    n, shared = 280, 280 // ranks
+    expected = (2 * (shared if stage == 3 else n), 2 * (n if stage == 1 else shared), 12 * shared)
+    held = run_ranks(ranks, work)
+    assert held == [expected] * ranks, f"weights, gradients and state of ranks take {held}, not {expected}"

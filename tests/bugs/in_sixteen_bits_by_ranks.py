@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from backends.comm import Communicator, collectives, run_ranks
 from minigrad.device import Array
@@ -66,6 +68,30 @@ def pipes_send_half() -> None:
     half_laws.sends_half_the_bytes(half_laws.LAYOUTS["pipe"])
 
 
+def pipes_scale_their_gradients() -> None:
+    half_laws.gradients_are_serial(half_laws.LAYOUTS["pipe"])
+
+
+def stages_skip_together() -> None:
+    for rank in range(2):
+        half_laws.ranks_skip_together(half_laws.LAYOUTS["pipe"], rank)
+
+
+def shards_skip_together() -> None:
+    half_laws.ranks_skip_together(half_laws.LAYOUTS["ZeRO 2"], 1)
+
+
+def resumes() -> None:
+    layouts = [half_laws.LAYOUTS[name] for name in ("data", "ZeRO 1", "model")]
+    with TemporaryDirectory() as folder:
+        half_laws.resumes_bit_for_bit(layouts, Path(folder))
+
+
+def parameters_have_sixteen_bytes() -> None:
+    for stage in (1, 2, 3):
+        half_laws.takes_the_bytes_of_zero(stage, 2)
+
+
 # Bugs
 
 BYTES = "rank . sent"
@@ -99,4 +125,31 @@ BUGS = [
         "logits = logits + 0", symbols_send_half, BYTES),
     Bug("a stage hands on float32", "Step.forward", "self.p2p.send(hop, y.data)",
         'self.p2p.send(hop, y.data.astype("float32"))', pipes_send_half, f"{BYTES}|float"),
+    Bug("the last stage starts without the scale", "Step.backward", "else micro.seed",
+        "else micro.loss_weight",
+        pipes_scale_their_gradients, "units off"),
+    Bug("each rank skips by its gradients alone", "MasterWeights.step",
+        "squares = total(optimizer.squares(copies))", "squares = optimizer.squares(copies)",
+        shards_skip_together, "rank . has|rank . updates"),
+    Bug("norms of other stages are not known", "PipelineState.global_square_norms",
+        "return np.concatenate(rows)", "return squares",
+        stages_skip_together, "rank . has|rank . updates"),
+    Bug("what is not finite becomes a number", "MasterWeights.unscaled", "d = g.astype(np.float32)",
+        "d = np.nan_to_num(g.astype(np.float32))", shards_skip_together, "value"),
+    Bug("a skipped step rounds the masters", "MasterWeights.step", "self.scale.skip_step()\n",
+        "self.scale.skip_step()\n        for part in parts:\n            part.w[...] *= 0.5\n",
+        shards_skip_together, "updates .* without a step"),
+    Bug("a checkpoint has the scale, and nobody reads it", "training_state.load_state",
+        'masters.scale.set_own_values(facts["loss_scale"])', "pass", resumes, "with the scale"),
+    Bug("skipped steps are forgotten", "StaticScale.own_values", '"skipped": self.skipped', '"skipped": 0',
+        resumes, "with the scale"),
+    Bug("masters are read as 16 bits", "placed_state.state_of", 'xp.array(value, order="C")',
+        'xp.array(value, like.dtype, order="C")', resumes, "goes on with another"),
+    Bug("masters of shards are read as 16 bits", "ShardedOptimizer.set_optimizer_values",
+        "xp.array(np.ravel(value)[within])", "xp.array(np.ravel(value)[within], parameter.dtype)", resumes,
+        "goes on with another"),
+    Bug("masters have 16 bits", "MasterWeights.copy", "w.astype(np.float32)", "w.copy()",
+        parameters_have_sixteen_bytes, "not .* 1680"),
+    Bug("gradients stay whole in stage 2", "FlatParameter.start_reduce_scatter", "parameter.grad = None",
+        "pass", parameters_have_sixteen_bytes, "take"),
 ]  # fmt: skip

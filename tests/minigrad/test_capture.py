@@ -167,6 +167,13 @@ def test_steps_that_a_graph_would_not_repeat_are_refused():
     backend.step(model, batch.to("cupy"), lambda y, labels: ops.cross_entropy(y * scale, labels))
     with pytest.raises(ValueError, match="gradients of the model alone"):
         backend.update(model, optim.SGD([*model.parameters(), scale], 0.1))
+    with pytest.raises(ValueError, match="a loss scale may change"):
+        backend.step(model, batch.to("cupy"), ops.cross_entropy, loss_scale=2.0)
+    backend, model = Captured(), model.to(dtype=np.float16)
+    model.zero_grad()
+    backend.step(model, batch.to("cupy"), ops.cross_entropy)
+    with pytest.raises(ValueError, match="leave out a step whose gradients overflow"):
+        backend.update(model, optim.SGD(model.parameters(), 0.1).with_master_weights())
 
 
 @on_gpu

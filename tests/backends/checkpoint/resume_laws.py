@@ -118,7 +118,8 @@ def training(
 
         for step, batch in enumerate(batches, 1):
             trainer.zero_grad()
-            losses.append(backend.step(model, batch, loss_fn if isinstance(loss_fn, WeightedMean) else loss))
+            of_step, scale = loss_fn if isinstance(loss_fn, WeightedMean) else loss, trainer.loss_scale
+            losses.append(backend.step(model, batch, of_step, loss_scale=scale))
             backend.update(model, trainer)
             if plateau is not None:
                 plateau.step(1.0)
