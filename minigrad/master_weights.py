@@ -75,8 +75,8 @@ class MasterWeights:
             for part, state in zip(parts, optimizer.state, strict=False)
         ]
         with np.errstate(over="ignore", invalid="ignore"):  # ranks take 0 times what others have, too
-            squares = total(optimizer.squares(copies))
-        if not np.isfinite(squares).all():
+            finite = np.isfinite(total(optimizer.squares(copies))).all()
+        if not finite:
             self.scale.skip_step()
             return
         self.scale.take_step()

@@ -32,9 +32,9 @@ class BatchNorm(Module):
     def __init__(self, channels: int, *, momentum: float = 0.1, eps: float = 1e-5, dtype: Any = np.float32):
         self.weight = Parameter(np.ones(channels, dtype))
         self.bias = Parameter(np.zeros(channels, dtype))
-        at_least_single = np.result_type(dtype, np.float32)  # small steps would be lost in 16 bits
-        self.running_mean: Array = np.zeros(channels, at_least_single)
-        self.running_var: Array = np.ones(channels, at_least_single)
+        widened = np.result_type(dtype, np.float32)  # small steps would be lost in 16 bits
+        self.running_mean: Array = np.zeros(channels, widened)
+        self.running_var: Array = np.ones(channels, widened)
         self.momentum, self.eps = momentum, eps
         self.gathers: dict[str, Gather] = {}
 

@@ -69,7 +69,7 @@ BUGS = (
         'rounded(copy.w) if self.precision == "bfloat16" else copy.w', "copy.w",
         masters_follow, "not rounded once"),
     Bug("an infinite gradient is used", "MasterWeights.step",
-        "if not np.isfinite(total(optimizer.squares(copies))).all():", "if False:",
+        "if not finite:", "if False:",
         masters_follow, "a step was taken"),
     Bug("the first parameter alone says whether gradients are finite", "MasterWeights.step",
         "np.isfinite(total(optimizer.squares(copies))).all()",
