@@ -17,13 +17,13 @@ from .sharded_parameter import ShardedParameter
 class GatheredWeights:
     """A flat parameter for each module that holds parameters; it is whole only while the module computes.
 
-    With ``overlap`` the gathering of the next flat parameter starts while one is in use. The next one is the
-    one that came next in the previous step. All ranks call modules in the same order, so all gather the same;
-    no gathering goes beyond the end of a step, where the weights change.
+    While one is in use, the gathering of the next ``prefetch`` flat parameters starts: of those that came next
+    in the previous step. All ranks call modules in the same order, so all gather the same; no gathering goes
+    beyond the end of a step, where the weights change.
     """
 
-    def __init__(self, *, overlap: bool):
-        self.overlap = overlap
+    def __init__(self, *, prefetch: int = 0):
+        self.prefetch = prefetch
         self.flats: list[ShardedParameter] = []
         self.last_step: list[ShardedParameter] = []
         self.this_step: list[ShardedParameter] = []
@@ -58,17 +58,17 @@ class GatheredWeights:
         for flat in flats:
             sharded = not flat.is_whole
             flat.unshard()
-            if self.overlap and sharded and in_step:
+            if self.prefetch and sharded and in_step:
                 self.gather_after(flat)
 
     def gather_after(self, flat: ShardedParameter) -> None:
-        """Start to gather the one that came after ``flat`` in the previous step."""
+        """Start to gather those that came after ``flat`` in the previous step."""
         i = len(self.this_step)
         self.this_step.append(flat)
         if self.last_step[i : i + 1] != [flat]:
             self.last_step = []  # modules were called in another order
-        elif i + 1 < len(self.last_step):
-            self.last_step[i + 1].start_all_gather()
+        for following in self.last_step[i + 1 : i + 1 + self.prefetch]:
+            following.start_all_gather()
 
     def end_step(self) -> None:
         """Drop gathered weights that were not used: the update changes them."""

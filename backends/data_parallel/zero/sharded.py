@@ -97,7 +97,7 @@ class Sharded(SynchronousDataParallel):
     ``full_gradients`` collects. In stage 3 a parameter's ``data`` reads NaN except while its own module runs,
     until ``finalize``. Only that module may use it, and all ranks must call modules in the same order, also
     without samples and for evaluation: a step in which they do not raises RuntimeError. ``overlap`` moves the
-    collectives into the background, and in stage 3 gathers one flat parameter ahead.
+    collectives into the background, and in stage 3 gathers ``prefetch`` flat parameters ahead.
     """
 
     traits = Traits(outermost_only=True)
@@ -110,15 +110,18 @@ class Sharded(SynchronousDataParallel):
         stage: int = 1,
         bucket_bytes: int = 1 << 20,
         overlap: bool = False,
+        prefetch: int = 1,
         micro_batches: int = 1,
         batch_norm: str = "ranks",
     ):
         super().__init__(comm, micro_batches=micro_batches, batch_norm=batch_norm)
         if stage not in (1, 2, 3):
             raise ValueError(f"stage must be 1 (optimizer state), 2 (gradients) or 3 (weights), got {stage}")
-        self.stage, self.overlap = stage, overlap
+        self.stage, self.overlap, self.prefetch = stage, overlap, prefetch
         self.bucket_bytes = at_least_one("bucket_bytes", bucket_bytes)
-        self.weights = GatheredWeights(overlap=overlap) if stage == 3 else None
+        if prefetch < 0:
+            raise ValueError(f"prefetch must be a number of flat parameters, 0 or more, got {prefetch}")
+        self.weights = GatheredWeights(prefetch=prefetch if overlap else 0) if stage == 3 else None
         if stage == 3:
             self.traits = replace(self.traits, communicates_in_forward=True)
         self.background: Background | None = None

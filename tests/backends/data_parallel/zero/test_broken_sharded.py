@@ -46,7 +46,7 @@ class NotGatheredAgain(Sharded):
 
     def __init__(self, comm, **settings):
         super().__init__(comm, **settings)
-        self.weights = OnlyForward(overlap=False)
+        self.weights = OnlyForward()
 
 
 class NotWrittenBack(Sharded):

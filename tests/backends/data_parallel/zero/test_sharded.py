@@ -41,6 +41,7 @@ HOW = st.sampled_from([{}, {"rendezvous": True}, {"seed": 1}, {"seed": 2}])
     micro_batches=st.integers(1, 3),
     bucket_bytes=st.sampled_from([1, 300, 1 << 20]),
     overlap=st.booleans(),
+    prefetch=st.integers(0, 3),
     how=HOW,
     left_out=st.integers(0, 3),
 )
@@ -329,5 +330,9 @@ def test_settings_are_checked():
         run_ranks(1, lambda comm: Sharded(comm, stage=4))
     with pytest.raises(ValueError, match="bucket_bytes must be at least 1, got 0"):
         run_ranks(1, lambda comm: Sharded(comm, bucket_bytes=0))
+    with pytest.raises(ValueError, match="prefetch must be .*, 0 or more, got -1"):
+        run_ranks(1, lambda comm: Sharded(comm, stage=3, prefetch=-1))
+    with pytest.raises(ValueError, match="rank 0 has prefetch = 0, rank 1 has 1"):
+        run_ranks(2, lambda comm: Sharded(comm, prefetch=comm.rank).place(Reusing(np.random.default_rng(0))))
     with pytest.raises(ValueError, match="rank 0 has stage = 1, rank 1 has 2"):
         run_ranks(2, lambda comm: Sharded(comm, stage=comm.rank + 1).place(Reusing(np.random.default_rng(0))))
