@@ -171,7 +171,7 @@ def test_the_commands_run_from_the_wheel_in_an_empty_folder(installed):
     library, output = installed.library, installed.output
     assert output("--version").startswith("minigrad 0.")
     assert "06" in output("lesson") and "to-target" in output("experiment")
-    assert f"0 of 3 answered in {library}" in output("lesson", "06", "--check", status=1)
+    assert f"0 of 6 answered in {library}" in output("lesson", "06", "--check", status=1)
     assert str(library) in output("lesson", "15")  # the shortest
     output("lesson", "--copy", "copy")
     assert "answered in 06_data_parallel/questions.py" in output(

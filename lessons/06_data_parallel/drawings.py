@@ -3,7 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from minigrad.figures import BLUE, GREEN, GREY, ORANGE, RED, YELLOW, curve, line, points
+from minigrad.figures import BLUE, GREEN, GREY, INK, ORANGE, RED, YELLOW, curve, line, points
 
 
 def weighted_mean(sizes, plain_errors, right_errors, curves):
@@ -115,4 +115,26 @@ def stragglers(backups, simulated, expected, needed):
         ylim=(0, None),
         title="Four workers more, and a step takes 40 % less",
     )
+    return figure
+
+
+def scaling(ranks, share, strong, weak):
+    """Speed-ups by ranks, strong and weak: the two laws, runs without messages, and runs with messages."""
+    figure, panels = plt.subplots(1, 2, figsize=(10.5, 4.3), sharey=True, layout="constrained")
+    many = np.linspace(1, ranks[-1], 100)
+    laws = 1 / (share + (1 - share) / many), many - share * (many - 1)
+    titles = "Strong scaling: 64 samples in all", "Weak scaling: 64 samples on each rank"
+    names = "Amdahl", "Gustafson"
+    for axes, law, runs, title, name in zip(panels, laws, (strong, weak), titles, names, strict=True):
+        axes.plot(many, many, **line(GREY) | {"lw": 1})
+        axes.plot(many, law, **line(INK))
+        for speedups, color in zip(runs, (BLUE, ORANGE), strict=True):
+            axes.plot(ranks, [speedups[p] for p in ranks], **points(color))
+        axes.plot([], [], **line(GREY), label="as fast as there are ranks")
+        axes.plot([], [], **line(INK), label=f"{name}'s law")
+        axes.plot([], [], **points(BLUE), label="run without messages")
+        axes.plot([], [], **points(ORANGE), label="run with messages")
+        axes.legend(loc="upper left")
+        axes.set(xlabel="ranks", xticks=ranks, title=title, ylim=(0, 19))
+    panels[0].set_ylabel("times as fast as one rank")
     return figure

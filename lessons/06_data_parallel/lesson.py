@@ -2,7 +2,7 @@
 
 Lecture section: synchronous data parallelism. From one gradient added up by hand, and the mean that is easy
 to get wrong, to gradients that are sent while the next ones are still being computed; with batch-norm,
-gradient accumulation, clipping, less memory, and slow ranks.
+gradient accumulation, clipping, less memory, slow ranks, and how far more ranks can help.
 
     python lessons/06_data_parallel/lesson.py
 
@@ -19,11 +19,12 @@ from measured import (
     batch_norm_numbers,
     messages_in_a_step,
     one_step,
-    seconds_with_a_slow_rank,
+    seconds_of_steps,
 )
 from minigrad_course.experiments.experiment import read_result
 from minigrad_course.experiments.speedup import Speedup
 from minigrad_course.experiments.to_target import first_at
+from minigrad_course.machines.scaling_laws import amdahl, gustafson, karp_flatt
 from minigrad_course.machines.stragglers import step_seconds
 from minigrad_course.shared.style import start_lesson
 
@@ -494,7 +495,7 @@ save(drawings.stragglers(backups, simulated, expected, NEEDED), FIGURES / "backu
 SAMPLE, SLOWNESS = 1e-3, 4.0  # rank 2 takes four times as long for a sample
 many = Batch(digits.train.x[:130], digits.train.y[:130])
 equal, proportional = (
-    seconds_with_a_slow_rank(strategy, NETWORK, many, sample=SAMPLE, slow_rank=2, slowness=SLOWNESS)
+    seconds_of_steps(strategy, NETWORK, many, sample=SAMPLE, slowness={2: SLOWNESS})
     for strategy in (DataParallel, lambda comm: ProportionalDataParallel(comm, every=1))
 )
 best = 130 * SAMPLE / (3 + 1 / SLOWNESS)
@@ -542,6 +543,93 @@ assert serial == parallel, f"serial training took {serial} steps, data parallel 
 
 # %% [markdown]
 # Read: Li et al. 2020, arXiv:2006.15704, section 5 (measured on up to 256 GPUs).
+#
+# ## 11. A serial share limits every speed-up
+# Not everything in a step is shared. Each rank reads files, updates all weights, starts its kernels: this
+# *serial* part takes as long on 16 ranks as on one. If it is a share f of the time of one rank, p ranks need
+# f + (1 - f) / p of that time. So the *speed-up*, the time of one rank divided by that of p ranks, is
+#
+#     1 / (f + (1 - f) / p)        Amdahl 1967, never above 1 / f
+#
+# With 5 % serial work no number of ranks is more than 20 times as fast as one.
+#
+# This is *strong scaling*: the batch stays as large as it was, and each rank gets fewer samples. In *weak
+# scaling* each rank keeps its number of samples, and the batch grows with the ranks. Then the serial part
+# stays a share s of a step, whatever p is. p ranks do the work for which one rank would need s + p (1 - s):
+#
+#     p - s (p - 1)                Gustafson 1988, grows without a limit
+#
+# Here is one step of `DataParallel` on the virtual cluster: 1 ms for a sample, 4 ms that are serial. 64
+# samples in all, or 64 on each rank; first messages take no time, then a network carries them.
+
+# %%
+print("\n11. A serial share limits every speed-up")
+SERIAL, RANKS, EACH = 4e-3, (1, 2, 4, 8, 16), 64
+FREE, MESSAGES = Link(0.0), Link(latency=100e-6, bandwidth=1.25e8)
+one_rank = SERIAL + EACH * SAMPLE
+
+
+def step_of(samples, ranks, network=FREE):
+    """Seconds of a step of so many samples in all, with the messages of a real step."""
+    batch = Batch(np.zeros((samples, 784), np.float32), np.zeros(samples, int))
+    return seconds_of_steps(DataParallel, network, batch, sample=SAMPLE, serial=SERIAL, ranks=ranks, steps=1)[
+        0
+    ]
+
+
+strong = {p: one_rank / step_of(EACH, p) for p in RANKS}
+weak = {p: (SERIAL + p * EACH * SAMPLE) / step_of(p * EACH, p) for p in RANKS}
+share = SERIAL / one_rank
+print(f"   {share:.1%} of the step of one rank are serial; times as fast without messages:")
+print("      ranks             " + "".join(f"{p:7}" for p in RANKS))
+for name, speedups, law in (("64 samples in all", strong, amdahl), ("64 on each rank", weak, gustafson)):
+    print(f"      {name:18}" + "".join(f"{s:7.2f}" for s in speedups.values()))
+    for p, speedup in speedups.items():
+        assert np.isclose(speedup, law(share, p), rtol=1e-9), f"{p} ranks: {speedup}, law {law(share, p)}"
+for p, speedup in weak.items():
+    of_one = share / (share + p * (1 - share))  # the serial share of the time of one rank
+    assert np.isclose(speedup, amdahl(of_one, p), rtol=1e-9), f"{speedup}, Amdahl {amdahl(of_one, p)}"
+assert round(amdahl(0.05, 10**6), 2) == 20.0, f"5 % serial: {amdahl(0.05, 10**6):.2f} times, limit 20"
+
+# %% [markdown]
+# The two laws agree on every run. Amdahl's f is a share of the time that *one* rank needs for all the work,
+# Gustafson's s a share of the time that p ranks need. In weak scaling f = s / (s + p (1 - s)), which falls as
+# p grows. So weak scaling is kinder: the serial part stays as it is, and the work that is shared grows. The
+# price is a larger batch, and lesson 07 shows where larger batches stop helping.
+#
+# How large is the serial share of a program that one cannot look into? Two measured times are enough: solve
+# Amdahl's law for f. With the speed-up S of p ranks *Karp and Flatt* 1990 find
+#
+#     f = (p / S - 1) / (p - 1)
+#
+# If work is serial, each p gives the same f. If messages take time, f grows with p.
+
+# %%
+sent = {p: one_rank / step_of(EACH, p, MESSAGES) for p in RANKS}
+serial_shares = {
+    name: [karp_flatt(speedups[p], p) for p in RANKS[1:]]
+    for name, speedups in (("no messages", strong), ("messages", sent))
+}
+print("   serial share by Karp and Flatt, from the times of 1 rank and of p ranks:")
+print("      ranks       " + "".join(f"{p:8}" for p in RANKS[1:]))
+for name, found in serial_shares.items():
+    print(f"      {name:12}" + "".join(f"{f:8.2%}" for f in found))
+constant, growing = serial_shares.values()
+assert np.allclose(constant, share, rtol=1e-9), f"serial shares {constant}, put in {share:.4f}"
+assert np.all(np.diff(growing) > 0), f"with messages the share must grow, found {growing}"
+guess, true = amdahl(growing[0], RANKS[-1]), sent[RANKS[-1]]
+print(f"   from 2 ranks Amdahl's law promises {guess:.1f} times on 16; measured {true:.1f}")
+assert guess > 1.2 * true, f"promised {guess:.2f} times, measured {true:.2f}: messages should make it less"
+weak_sent = {p: (SERIAL + p * EACH * SAMPLE) / step_of(p * EACH, p, MESSAGES) for p in RANKS}
+assert weak_sent[16] > 1.5 * sent[16], f"weak {weak_sent[16]:.2f} times, strong {sent[16]:.2f} times"
+save(drawings.scaling(RANKS, share, (strong, sent), (weak, weak_sent)), FIGURES / "scaling.png")
+
+# %% [markdown]
+# So a speed-up needs three numbers beside it: of how many ranks, with which batch, and against what. And f
+# tells what to mend: if it is constant look for serial work, if it grows look at the messages.
+#
+# Read: Amdahl 1967, doi:10.1145/1465482.1465560; Gustafson 1988, doi:10.1145/42411.42415; Karp and Flatt
+# 1990, doi:10.1145/78607.78614.
 
 # %%
 print(f"\nFigures: {FIGURES}/")

@@ -101,8 +101,11 @@ class TimedSamples(nn.Module):
         return x
 
 
-def seconds_with_a_slow_rank(strategy, network, batch, *, sample, slow_rank, slowness, ranks=4, steps=4):
-    """Virtual seconds of each step, where ``slow_rank`` takes ``slowness`` times as long for a sample."""
+def seconds_of_steps(strategy, network, batch, *, sample, serial=0.0, slowness=None, ranks=4, steps=4):
+    """Virtual seconds of each step: ``sample`` for a sample, ``serial`` on every rank, and messages.
+
+    ``slowness`` has the ranks that take so many times as long.
+    """
 
     def work(comm):
         backend, rng = strategy(comm), np.random.default_rng(0)
@@ -111,8 +114,9 @@ def seconds_with_a_slow_rank(strategy, network, batch, *, sample, slow_rank, slo
         for _ in range(steps):
             barrier(comm)
             start = comm.time()
+            comm.compute(serial)
             backend.step(model, batch, ops.cross_entropy)
             seconds.append(comm.time() - start)
         return seconds
 
-    return np.max(VirtualCluster(ranks, network, slowness={slow_rank: slowness}).run(work), axis=0)
+    return np.max(VirtualCluster(ranks, network, slowness=slowness or {}).run(work), axis=0)

@@ -60,7 +60,58 @@ def bytes_on_a_rank(parameters, ranks):
     return 8 * parameters + 4 * parameters / ranks
 
 
+# %% [markdown]
+# ## 4. Five percent that nobody can share
+# On one rank a tenth of a step's time is serial work. So no number of ranks is more than 10 times as fast,
+# and 20 ranks are 6.9 times as fast. Edit: 5 % serial work, which allows 20 times at most. How many times as
+# fast as one rank are 20 ranks now?
+#
+# - a: 20 times, which is the most that is possible
+# - b: 19 times: 95 % of the work is shared by 20 ranks
+# - c: 10.3 times
+
+# %%
+PREDICTION_4 = ""
+SERIAL_SHARE = 0.10
+
+
+# %% [markdown]
+# ## 5. The batch grows with the ranks
+# A sample takes 1 ms, and each step has 4 ms that every rank needs, whatever its share. One rank takes 68 ms
+# for a batch of 64 samples, and 16 ranks are 8.5 times as fast: they take 8 ms. Edit: a batch of 1,024, 64
+# samples for each of the 16 ranks. How many times as fast as one rank, which takes 1,028 ms for it, are they?
+#
+# - a: 8.5 times: the serial part is still 4 ms, and Amdahl's law holds
+# - b: 15.1 times: the 4 ms are now a small part of a step of 68 ms
+# - c: 16 times: each rank has as much work as one rank had
+
+# %%
+PREDICTION_5 = ""
+SAMPLES_IN_ALL = 64
+
+
+# %% [markdown]
+# ## 6. What does not scale?
+# A program takes 100 s on one rank, 40 s on 4 ranks and 30 s on 8. Edit: write the function that says which
+# share of the time on one rank is serial by Amdahl's law, from the times of one rank and of several. Call it
+# for 4 ranks and for 8. What keeps the program from being faster?
+#
+# - a: serial work, 20 % of the time on one rank
+# - b: messages: twice as many ranks take 30 s instead of 20
+# - c: serial work, 30 % of the time on one rank: that is what 8 ranks take
+
+# %%
+PREDICTION_6 = ""
+
+
+def serial_share(one, several, ranks):
+    """The serial share of a program that takes ``one`` second(s) on a rank, ``several`` on ``ranks``."""
+    return several / one
+
+
 if __name__ == "__main__":
     shares = np.array([3, 2, 2])
     print("weights of 7 samples on 3 ranks:", [weight(n, 7, 3) for n in shares])
+    for seconds, ranks in ((40, 4), (30, 8)):
+        print(f"a serial share from {ranks} ranks:", serial_share(100, seconds, ranks))
     print("bytes of a rank of 4, a million parameters:", f"{bytes_on_a_rank(1_000_000, 4):,.0f}")

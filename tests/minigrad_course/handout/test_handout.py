@@ -270,7 +270,7 @@ def run(tree):
 
 def test_the_handout_runs_and_says_in_one_line_what_it_lacks(run):
     checked = run("lesson", "06", "--check")
-    assert checked.returncode == 1 and "0 of 3 answered" in checked.stdout, checked
+    assert checked.returncode == 1 and "0 of 6 answered" in checked.stdout, checked
     process = run("grade", "a2", "--answers")
     assert process.returncode == 1 and "a handout does not" in process.stderr, process
     assert process.stderr.count("\n") == 1
