@@ -100,7 +100,7 @@ def five_percent(student):
     words = f"with {share:.0%} serial work 20 ranks are {one / twenty:.1f} times as fast"
     assert share == 0.05, f"{words}; take 5 %"
     return (
-        f"{words}, and 200 ranks {one / many:.1f} times: 20 ranks need 0.05 + 0.95 / 20 of the time, two parts "
+        f"{words}, 200 ranks {one / many:.1f} times: 20 ranks need 0.05 + 0.95 / 20 of the time, two parts "
         "that are nearly equal. So 1 / f ranks reach about half of the limit 1 / f"
     )
 
@@ -124,13 +124,13 @@ def share_of_two_times(student):
         one, several = (seconds(serial, shared, 32 * ranks, p) for p in (1, ranks))
         own, true = student.serial_share(one, several, ranks), serial / one
         assert own is not None and np.isclose(own, true, rtol=1e-6, atol=1e-9), (
-            f"case {case}, {one:.1f} s on one rank, {several:.1f} s on {ranks}: your function says {own}, the "
-            f"serial share is {true:.4f}; write serial_share"
+            f"case {case}, {one:.1f} s on one rank, {several:.1f} s on {ranks}: your function says {own}, "
+            f"the serial share is {true:.4f}; write serial_share"
         )
     four, eight = student.serial_share(100, 40, 4), student.serial_share(100, 30, 8)
     return (
         f"20 programs have the serial share that you say. For this one it is {four:.0%} from 4 ranks and "
-        f"{eight:.0%} from 8: it does not grow, so messages are not the reason. 20 s are serial, 80 are shared"
+        f"{eight:.0%} from 8: it does not grow, so messages are not the reason. 20 s are serial, 80 shared"
     )
 
 

@@ -11,9 +11,11 @@ from minigrad_course.machines.integrated_costs import (
     best_rows,
     integrated_seconds,
 )
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
+from backends.comm.collectives.link import Link
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel
 from backends.grid import Grid
@@ -161,6 +163,61 @@ def copies(student):
     )
 
 
+def sum_seconds(link, ranks, nbytes):
+    """Seconds of a ring all-reduce of so many bytes on a virtual clock."""
+    cluster = VirtualCluster(ranks, link)
+    cluster.run(lambda comm: ring_allreduce(comm, np.zeros(nbytes, np.int8)))
+    return cluster.seconds
+
+
+SMALL_FLOPS, SMALL_LINK = 312e6, Link(0.0, 300e3)
+"""An A100 and its link, both a million times slower."""
+
+
+def wider_layer(student):
+    width = student.WIDTH_OF_THE_LAYER
+    weights = (width // 16) ** 2  # a layer a sixteenth as wide, which a virtual rank can hold
+    least = round(sum_seconds(SMALL_LINK, 8, 2 * weights) * SMALL_FLOPS / (4 * weights))
+    words = f"{width:,} x {width:,} weights: computing takes longer from {least:,} tokens on"
+    assert width == 4096, f"{words}; take 4,096"
+    return (
+        f"{words}. Both grow with the weights, 4 operations for each and token, and nearly 4 bytes for each: "
+        "only the tokens are left, and the machine"
+    )
+
+
+def more_tokens(student):
+    tokens, width, hidden, ranks = student.TOKENS_OF_MODEL_RANKS, 16, 4096, 8
+    computing = 4 * tokens * width * hidden / ranks / SMALL_FLOPS
+    summing = sum_seconds(SMALL_LINK, ranks, 2 * tokens * width)
+    words = f"with {tokens:,} tokens the sum takes {summing / computing:.2f} times as long as computing"
+    assert tokens == 16_384, f"{words}; take 16,384 tokens"
+    return (
+        f"{words}, and so it is for any number of tokens: both times grow with them. Only more neurons or "
+        "fewer ranks help: with twice as many neurons it takes half as many times as long"
+    )
+
+
+def own_bound(student):
+    rng = np.random.default_rng(8)
+    for case in range(12):
+        ranks, itemsize = int(rng.integers(2, 7)), int(rng.integers(1, 5))
+        weights, flops = ranks * int(rng.integers(1, 50)), float(rng.integers(50, 500))
+        link = Link(float(rng.integers(0, 3)), float(rng.integers(1, 9)))
+        own = student.least_tokens(flops, *link, ranks, weights, itemsize)
+        seconds = sum_seconds(link, ranks, itemsize * weights)
+        true = seconds * flops / (4 * weights)
+        assert own is not None and np.isclose(own, true, rtol=1e-9), (
+            f"case {case}, {ranks} ranks, {weights} weights: your function says {own} tokens, virtual "
+            f"ranks need {true:.2f}; write least_tokens"
+        )
+    eight, many = (student.least_tokens(312e12, 0.0, 300e9, p, 4096**2, 2) for p in (8, 64))
+    return (
+        f"12 sums on virtual ranks take as long as you say. 8 ranks need {eight:,.0f} tokens each, 64 ranks "
+        f"{many:,.0f}: a rank sends 2 (p - 1) / p of the gradients, which is hardly more"
+    )
+
+
 WRITTEN = """    total = 0.0
     for i, (weights, outputs) in enumerate(layers):
         gathered = batch / data * outputs
@@ -175,4 +232,18 @@ QUESTIONS = [
     Question("b", slow_network, (("BYTES_A_SECOND = 6e9", "BYTES_A_SECOND = 6e8"),)),
     Question("b", own_formula, (("    return 0.0\n", WRITTEN),)),
     Question("b", copies, (("LAYERS = 1", "LAYERS = 4"),)),
+    Question("c", wider_layer, (("WIDTH_OF_THE_LAYER = 1024", "WIDTH_OF_THE_LAYER = 4096"),)),
+    Question("a", more_tokens, (("TOKENS_OF_MODEL_RANKS = 1024", "TOKENS_OF_MODEL_RANKS = 16_384"),)),
+    Question(
+        "b",
+        own_bound,
+        (
+            (
+                "    return 0.0 * weights\n",
+                """    part = latency + itemsize * weights / ranks / bandwidth
+    return 2 * (ranks - 1) * part * flops / (4 * weights)
+""",
+            ),
+        ),
+    ),
 ]

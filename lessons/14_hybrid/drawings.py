@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from minigrad.figures import BLUE, GREEN, GREY, INK, MARKERS, ORANGE, RED, TEXT, curve, line, points
+from minigrad.figures import BLUE, GREEN, GREY, INK, MARKERS, ORANGE, RED, SAND, TEXT, curve, line, points
 
 
 def level(names, crossovers):
@@ -179,3 +179,23 @@ def blocks(counted, formulas, bound, whole):
 def plain(value, place):
     """Numbers as they are read, not as powers of ten."""
     return f"{value:,.10g}"
+
+
+def rooflines(tokens, ratios):
+    """Seconds of computing by seconds of messages, by the tokens of a rank, for each split and each link."""
+    figure, panels = plt.subplots(1, 2, figsize=(11, 4.6), sharey=True, layout="constrained")
+    colors = {"pipeline": INK, "experts": ORANGE, "model": GREEN, "sequence": RED, "batch": BLUE}
+    titles = {"NVLink": "In a server: 300 GB/s", "200 Gbit/s": "Between servers: 25 GB/s"}
+    for axes, (name, splits) in zip(panels, ratios.items(), strict=True):
+        axes.axhspan(0.01, 1, color=SAND, alpha=0.5, lw=0)
+        for split, values in splits.items():
+            axes.loglog(tokens, values, **line(colors[split]), label=split)
+        axes.set(xlabel="tokens on a rank", title=titles[name], ylim=(0.02, 600), xlim=(16, 65_536))
+        axes.set_xticks([16, 128, 1024, 8192, 65_536])
+        axes.xaxis.set_major_formatter(plain)
+        axes.xaxis.set_minor_locator(NullLocator())
+    panels[0].text(60_000, 0.03, "bound by messages", color=INK, ha="right")
+    panels[0].set_ylabel("computing takes ... times as long as messages")
+    panels[0].yaxis.set_major_formatter(plain)
+    panels[1].legend(loc="upper left")
+    return figure

@@ -2,8 +2,9 @@
 
 Lecture section: data and model parallelism together. A grid of ranks shares the batch along one axis and the
 model along the other; what each way moves, by formula for AlexNet on 512 ranks and more, where images are
-split too, and measured on our own network; and how few numbers any product of matrices must move. Sources:
-Gholami et al. 2018, arXiv:1712.04432; survey: Ben-Nun and Hoefler 2019, arXiv:1802.09941, section 6.
+split too, and measured on our own network; how few numbers any product of matrices must move; and when
+computing takes longer than messages. Sources: Gholami et al. 2018, arXiv:1712.04432; survey: Ben-Nun and
+Hoefler 2019, arXiv:1802.09941, section 6.
 
     python lessons/14_hybrid/lesson.py
 
@@ -12,6 +13,8 @@ In an editor that knows `# %%` cells this file opens as a notebook.
 """
 
 # %%
+
+import math
 
 import drawings
 import numpy as np
@@ -24,10 +27,19 @@ from minigrad_course.machines.integrated_costs import (
     domain_seconds,
     integrated_seconds,
 )
+from minigrad_course.machines.sharding_roofline import (
+    data_roofline,
+    expert_roofline,
+    model_roofline,
+    pipeline_roofline,
+    sequence_roofline,
+)
+from minigrad_course.machines.virtual_cluster import VirtualCluster
 from minigrad_course.shared.style import start_lesson
 
 from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
+from backends.comm.collectives.link import Link
 from backends.comm.trace import Traced
 from backends.data_parallel import DataParallel, ParameterServer
 from backends.grid import Grid
@@ -37,6 +49,9 @@ from backends.model_parallel.grid_products.cannon import cannon
 from backends.model_parallel.grid_products.lower_bounds import with_memory, without_a_limit
 from backends.model_parallel.grid_products.summa_25d import LayeredGrid, summa_25d
 from backends.model_parallel.plan import choose, default_plan, show
+from backends.planner import Hardware, Layout, TransformerSizes
+from backends.planner.layout import Place
+from backends.planner.rank_step import RankStep
 from backends.stack import Stack
 from minigrad import mnist, ops, optim
 from minigrad.data import Batch
@@ -528,6 +543,165 @@ for p in (4, 16, 64, 256):
 # Read: Irony, Toledo and Tiskin 2004, "Communication lower bounds for distributed-memory matrix
 # multiplication"; Solomonik and Demmel 2011, "Communication-optimal parallel 2.5D matrix multiplication and
 # LU factorization algorithms".
+#
+# ## 6. The roofline of a split: when does computing take longer than messages?
+# Lesson 04 asked how many operations a processor must do for each byte that its *memory* delivers. Here the
+# bytes are those of *messages*. A rank computes C operations a second, and its link sends W bytes a second
+# one way. If a split does fewer than C / W operations for each byte that a rank sends, messages take longer
+# than computing: it is *bound by messages*. Otherwise it is *bound by computing*.
+#
+# A rank has b tokens (or samples), p ranks share a layer, and a number has e bytes. In the pass in which
+# messages weigh most:
+#
+#     split by     computes           sends, in numbers       is bound by computing from
+#     batch        4 b n (backward)   2 n (p - 1) / p         b >= (e / 2) (C / W) (p - 1) / p
+#     model        4 b h F / p        2 b h (p - 1) / p       F >= (e / 2) (C / W) (p - 1)
+#     sequence     2 b (S + 1) h      2 b h (p - 1)           S + 1 >= e (C / W) (p - 1)
+#     experts      4 k b h m          2 k b h (p - 1) / p     m >= (e / 2) (C / W) (p - 1) / p
+#     pipeline     2 b P              b h                     P >= (e / 2) (C / W) h
+#
+# n are the weights of a layer. F are the neurons between a column layer and a row layer of width h. S is the
+# length of a row of tokens, whose keys go round a ring (lesson 17). m are the neurons of an expert, and each
+# token takes k experts (lesson 18). P are the weights of a stage. The functions are in
+# minigrad_course/machines/sharding_roofline.py.
+#
+# Look at the last column. *Only for the batch do more tokens help.* Its messages are weights, whose number
+# stays as it is. The messages of the other four are activations. They grow with the tokens, as computing
+# does, so b cancels: there the layers must be large enough.
+#
+# A published machine: an A100 does 312 TFLOP/s in 16 bits, sends 300 GB/s one way to the GPUs of its own
+# server (NVLink; the data sheet says 600 GB/s, both ways together), and has a card of 200 Gbit/s to other
+# servers.
+
+# %%
+print("\n6. The roofline of a split, on A100s: what a rank must have at least")
+LINKS = {"NVLink": Link(0.0, 300e9), "200 Gbit/s": Link(0.0, 25e9)}
+MACHINES = {name: Hardware(312e12, link, math.inf) for name, link in LINKS.items()}
+
+
+def least(bound_by_computing, step):
+    """The least multiple of ``step`` for which a bound holds, by trial; it holds for all larger ones."""
+    low, high = 0, 1
+    while not bound_by_computing(high * step):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if bound_by_computing(middle * step) else (middle, high)
+    return high * step
+
+
+def bounds_of(machine, p):
+    """The least number of tokens for the batch, and by trial the least F, S, m and P / h."""
+    return (
+        math.ceil(data_roofline(machine, p, 4096 * 4096).tokens),
+        least(lambda n: model_roofline(machine, p, 4096, n).tokens == 0, p),
+        least(lambda n: sequence_roofline(machine, p, 4096, n).tokens == 0, 2 * p),
+        least(lambda n: expert_roofline(machine, p, 4096, n).tokens == 0, 1),
+        least(lambda n: pipeline_roofline(machine, 4096, 4096 * n).tokens == 0, 1),
+    )
+
+
+print("   ranks, link        batch: b   model: F  sequence: S  experts: m  pipeline: P/h")
+for p, name in ((8, "NVLink"), (8, "200 Gbit/s"), (64, "200 Gbit/s")):
+    intensity, found = MACHINES[name].flops / MACHINES[name].link.bandwidth, bounds_of(MACHINES[name], p)
+    print(
+        f"   {p:2} with {name:10} {found[0]:9,} {found[1]:10,} {found[2]:12,} {found[3]:11,} {found[4]:14,}"
+    )
+    formulas = (p - 1) / p, p - 1, 2 * (p - 1), (p - 1) / p, 1  # e is 2 bytes
+    for value, formula in zip(found, formulas, strict=True):
+        off = value - formula * intensity  # by trial a whole number, or a multiple of p or 2 p
+        assert -1.5 <= off <= 2 * p, f"{p} ranks, {name}: {value:,}, formula {formula * intensity:,.1f}"
+for flops, bandwidth, tokens in ((990e12, 450e9, 2200), (459e12, 180e9, 2550)):  # H100, TPU v5p
+    ours = data_roofline(Hardware(flops, Link(0.0, bandwidth), math.inf), 10**6, 1).tokens
+    assert round(ours) == tokens, f"{ours:.0f} tokens, published for many ranks: {tokens}"
+
+# %% [markdown]
+# What does the table say? Inside a server 8 ranks can share neurons from F = 7,280 on: a width of 1,820, if
+# F = 4 h. Between servers they would need 87,360. So neurons are shared inside servers. Between servers one
+# shares layers, for which a stage of one block is large enough. Megatron-LM did so (the table of lesson 15):
+# it has 8 tensor ranks at most, and up to 64 stages. Data parallelism between servers needs about 12,000
+# tokens on each rank, six rows of 2,048. (Austin et al. derive 2,200 tokens for H100s in one server and 2,550
+# for TPU v5p along one axis of their network. Our formula gives the same.)
+#
+# Is it true? First we ask the planner, which counts every weight, norm and bias of a transformer: from how
+# many tokens on does backward take as long as the sum of all gradients? Then we ask the virtual clock, on a
+# small machine with a latency: it runs the all-reduces, and we search for the least number of tokens.
+
+# %%
+net = TransformerSizes(symbols=51_200, length=64, width=2048, heads=16, blocks=24, itemsize=2)
+first = RankStep(net, Layout(data=8), Place(), batch=8)
+machine = MACHINES["NVLink"]
+backward = first.seconds(machine)[1].compute / net.length  # seconds a token
+summing = sum(transfer.seconds(machine.link, 2) for _, transfer, _ in first.sums())
+by_planner, by_formula = summing / backward, data_roofline(machine, 8, 1).tokens
+print(f"   1.3 billion weights, 8 ranks: {by_planner:.0f} tokens by the planner, {by_formula:.0f} by formula")
+assert abs(by_planner / by_formula - 1) < 0.01, f"planner {by_planner:.1f}, formula {by_formula:.1f} tokens"
+SMALL, P, H, F = Hardware(2e6, Link(1e-3, 1e5), math.inf), 4, 16, 256
+
+
+def sum_seconds(numbers):
+    """An all-reduce of float32 on the virtual clock."""
+    cluster = VirtualCluster(P, SMALL.link)
+    cluster.run(lambda comm: ring_allreduce(comm, np.zeros(numbers, np.float32)))
+    return cluster.seconds
+
+
+by_clock = {
+    "batch": least(lambda b: 4 * b * H * F / SMALL.flops >= sum_seconds(H * F), 1),
+    "model": least(lambda b: 4 * b * H * F / P / SMALL.flops >= sum_seconds(b * H), 1),
+}
+by_roofline = {
+    "batch": data_roofline(SMALL, P, H * F, itemsize=4),
+    "model": model_roofline(SMALL, P, H, F, itemsize=4),
+}
+for name, tokens in by_clock.items():
+    expected = by_roofline[name].tokens
+    print(f"   {name}: from {tokens} tokens on by the virtual clock, by formula from {expected:.2f}")
+    assert tokens == math.ceil(expected), f"{name}: {tokens} by the clock, formula {expected:.3f}"
+
+# %% [markdown]
+# With a latency all five splits need tokens, since small messages are nearly all latency. Here are the splits
+# of a transformer of width 4,096 on 8 ranks, with 5 microseconds a message (our guess). The line of the batch
+# rises without end. The others rise until the latency is small, and then stay as they are. A line above 1 is
+# bound by computing. A line that stays below 1 is bound by messages, however many tokens there are.
+
+# %%
+TOKENS, WIDTH, RANKS_OF_A_SPLIT = np.geomspace(16, 65_536, 60), 4096, 8
+
+
+def five_splits(link):
+    """The roofline of each split: 12 h^2 weights in a block, 4 h neurons, rows of 16,384 tokens."""
+    m, p, h = Hardware(312e12, link, math.inf), RANKS_OF_A_SPLIT, WIDTH
+    return {
+        "pipeline": pipeline_roofline(m, h, 12 * h * h),
+        "experts": expert_roofline(m, p, h, 4 * h),
+        "model": model_roofline(m, p, h, 4 * h),
+        "sequence": sequence_roofline(m, p, h, 16_384),
+        "batch": data_roofline(m, p, 12 * h * h),
+    }
+
+
+ratios, from_tokens = {}, {}
+for name, link in LINKS.items():
+    rooflines = five_splits(link._replace(latency=5e-6))
+    ratios[name] = {split: [r.ratio(b) for b in TOKENS] for split, r in rooflines.items()}
+    from_tokens[name] = {split: r.tokens for split, r in rooflines.items()}
+    shown = ", ".join(f"{split} {t:,.0f}" for split, t in from_tokens[name].items() if t < math.inf)
+    never = ", ".join(split for split, t in from_tokens[name].items() if t == math.inf) or "none"
+    print(f"   {name}: from so many tokens on: {shown}; never: {never}")
+inside, between = from_tokens.values()
+assert max(inside.values()) < 1200, f"inside a server {inside}"
+assert between["model"] == between["sequence"] == math.inf, f"between servers {between}"
+assert between["pipeline"] < between["batch"] < 12_000, f"between servers {between}"
+save(drawings.rooflines(TOKENS, ratios), FIGURES / "rooflines.png")
+
+# %% [markdown]
+# "Bound by computing" does not mean that messages are free. Gradients travel during backward (lesson 06) and
+# keys during attention (lesson 17): above the bound these can be hidden. Model ranks wait for their sums. At
+# the bound they lose half of their time, far above it little.
+#
+# Read: Austin et al. 2025, "How to scale your model", jax-ml.github.io/scaling-book, the chapters on training
+# and on GPUs; Williams, Waterman and Patterson 2009 (the roofline), doi:10.1145/1498765.1498785.
 
 # %%
 print(f"\nFigures: {FIGURES}/")

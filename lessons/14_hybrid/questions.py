@@ -87,6 +87,59 @@ def numbers_sent(layers, data, model, batch):
 PREDICTION_5 = ""
 LAYERS = 1
 
+# %% [markdown]
+# ## 6. A wider layer and its batch
+# Eight ranks share the batch. Each computes 4 operations for every weight and token in backward, and sums the
+# gradients of all weights with the others, at 2 bytes a number. With 312 TFLOP/s and 300 GB/s, a layer of
+# 1,024 x 1,024 weights and no latency, computing takes longer than this sum from 910 tokens a rank on. Edit:
+# a layer of 4,096 x 4,096. From how many tokens on now?
+#
+# - a: 14,560: the gradients are 16 times as large
+# - b: 57: for each token there is 16 times as much to compute
+# - c: 910, as before
+
+# %%
+PREDICTION_6 = ""
+WIDTH_OF_THE_LAYER = 1024
+
+# %% [markdown]
+# ## 7. More tokens for model ranks
+# Eight ranks share 4,096 neurons between two linear layers, on the same machine without latency. With 1,024
+# tokens the sum over the ranks takes longer than computing. Edit: 16 times as many tokens. Which takes longer
+# now?
+#
+# - a: the sum, by the same factor as before
+# - b: computing: a large enough batch hides every message
+# - c: the sum, by a factor that is 16 times as large
+
+# %%
+PREDICTION_7 = ""
+TOKENS_OF_MODEL_RANKS = 1024
+
+# %% [markdown]
+# ## 8. The bound is yours
+# A rank computes `flops` operations a second. A message of n bytes takes latency + n / bandwidth seconds. In
+# backward it computes 4 operations for each weight and token. A ring all-reduce of all gradients takes
+# 2 (ranks - 1) messages of a `ranks`-th of them, with `itemsize` bytes a number.
+#
+# Prediction: the rank needs 910 tokens, without latency, where 8 ranks share the batch. How many does it need
+# where 64 ranks of the same kind share it?
+#
+# - a: 7,280: there are 8 times as many ranks
+# - b: 1,024, a little more
+# - c: 114: each rank sums an eighth of what it summed before
+#
+# Edit: write the function. It returns a number that need not be whole.
+
+# %%
+PREDICTION_8 = ""
+
+
+def least_tokens(flops, latency, bandwidth, ranks, weights, itemsize):
+    """The tokens of a rank for which its backward takes as long as the all-reduce of its gradients."""
+    return 0.0 * weights
+
 
 if __name__ == "__main__":
+    print("tokens of 64 ranks:", least_tokens(312e12, 0.0, 300e9, 64, 4096**2, 2))
     print("two layers on 2 x 2, 64 samples:", numbers_sent([(4160, 64), (4160, 64)], 2, 2, 64))

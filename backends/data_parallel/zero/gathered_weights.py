@@ -17,8 +17,8 @@ from .sharded_parameter import ShardedParameter
 class GatheredWeights:
     """A flat parameter for each module that holds parameters; it is whole only while the module computes.
 
-    While one is in use, the gathering of the next ``prefetch`` flat parameters starts: of those that came next
-    in the previous step. All ranks call modules in the same order, so all gather the same; no gathering goes
+    While one is in use, the gathering of the next ``prefetch`` flat parameters starts: those that came next
+    in the step before. All ranks call modules in the same order, so all gather the same; no gathering goes
     beyond the end of a step, where the weights change.
     """
 
