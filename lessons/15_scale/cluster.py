@@ -90,12 +90,6 @@ def transformer_parameters(layers, hidden, vocabulary=51_200, sequence=2048):
     )
 
 
-def transformer_operations(layers, hidden, batch, vocabulary=51_200, sequence=2048):
-    """Operations of an iteration that computes activations again. Narayanan et al. 2021, equation 3."""
-    inner = 1 + sequence / (6 * hidden) + vocabulary / (16 * layers * hidden)
-    return 96 * batch * sequence * layers * hidden**2 * inner
-
-
 def zero_bytes(parameters, ranks, stage, optimizer=12, whole=2):
     """On each rank: weights and gradients of ``whole`` bytes, and the optimizer's state.
 

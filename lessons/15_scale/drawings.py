@@ -2,9 +2,24 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, NullLocator, PercentFormatter
 
-from minigrad.figures import BLUE, GREEN, GREY, INK, ORANGE, RED, curve, line, points
+from minigrad.figures import (
+    BACKWARD,
+    BLUE,
+    COMMUNICATION,
+    FORWARD,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    RED,
+    SAND,
+    curve,
+    line,
+    points,
+)
 
 PLAIN = FuncFormatter(lambda x, _: f"{x:,g}")
 
@@ -135,4 +150,54 @@ def checkpoints(intervals, simulated, formula, young, daly):
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.set(xlabel="minutes between checkpoints", ylabel="time lost", ylim=(0, 0.27))
     axes.set_title("60 s to save, a failure every 3 hours")
+    return figure
+
+
+def utilization(used):
+    """For each model the share of the peak that it needs, and the share that is computed again."""
+    figure, axes = plt.subplots(figsize=(9, 4.4), layout="constrained")
+    places = np.arange(len(used))
+    mfu, hfu = np.transpose(list(used.values()))
+    axes.bar(places, np.ones(len(used)), 0.7, color=SAND, label="not used")
+    axes.bar(places, hfu, 0.7, color=ORANGE, hatch="//", ec="white", label="computed again")
+    axes.bar(places, mfu, 0.7, color=BLUE, label="needed by the model")
+    for place, needed, executed in zip(places, mfu, hfu, strict=True):
+        axes.text(place, needed / 2, f"{needed:.0%}", ha="center", va="center", color="white")
+        axes.text(place, executed + 0.02, f"{executed:.0%}", ha="center", color=INK)
+    axes.set(xticks=places, xticklabels=used, xlabel="billion parameters", ylim=(0, 1), xlim=(-0.6, 13))
+    axes.yaxis.set_major_formatter(PercentFormatter(1))
+    axes.spines["bottom"].set_bounds(-0.5, len(used) - 0.5)
+    axes.set(ylabel="share of 312 TFLOP/s", title="Megatron-LM on A100s: MFU, and HFU above it")
+    axes.legend(loc="center right")
+    return figure
+
+
+def prefetch(steps):
+    """What rank 0 computes and what its link carries over time, by how many layers are gathered ahead."""
+    shown = {ahead: step for ahead, step in steps.items() if ahead < 3}
+    figure, panels = plt.subplots(len(shown), 1, figsize=(10.5, 5), sharex=True, layout="constrained")
+    looks = {
+        "forward": (0, FORWARD, None),
+        "backward": (0, BACKWARD, None),
+        "start_allgather": (1, COMMUNICATION, None),
+        "start_reduce_scatter": (1, COMMUNICATION, "///"),
+    }
+    for axes, (ahead, step) in zip(panels, shown.items(), strict=True):
+        for span in step.spans:
+            lane, color, hatch = looks[span.what.partition(" ")[0]]
+            start, length = 1e3 * span.start, 1e3 * (span.stop - span.start)
+            axes.add_patch(Rectangle((start, lane), length, 0.85, fc=color, ec="white", lw=1, hatch=hatch))
+        axes.set(xlim=(0, 109), ylim=(2, -0.1), yticks=(0.42, 1.42), yticklabels=("computes", "link"))
+        held = f"{step.most_held:,} weights whole or on their way"
+        axes.set_title(f"prefetch {ahead}: {1e3 * step.seconds:.0f} ms, {held}", loc="left")
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+    panels[-1].set_xlabel("ms")
+    handles = [
+        Patch(fc=FORWARD, label="forward"),
+        Patch(fc=BACKWARD, label="backward"),
+        Patch(fc=COMMUNICATION, label="all-gather of weights"),
+        Patch(fc=COMMUNICATION, ec="white", hatch="///", label="reduce-scatter of gradients"),
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=4)
     return figure

@@ -3,8 +3,8 @@
 Lecture section: what a cluster would do. Two numbers describe a network: alpha, the seconds of any message,
 and beta, the seconds of each byte. First this model is compared with the library's own messages, then with
 what was published for hundreds of GPUs: data parallelism, slow links, pipelines, mixed plans, large language
-models, machines that fail, checkpoints, ranks that die; at last a planner chooses a grid. Survey: Ben-Nun and
-Hoefler 2019, arXiv:1802.09941.
+models, machines that fail, checkpoints, ranks that die; a planner chooses a grid; and how much of the peak is
+used, and how weights are gathered ahead. Survey: Ben-Nun and Hoefler 2019, arXiv:1802.09941.
 
     python lessons/15_scale/lesson.py
 
@@ -32,11 +32,22 @@ from minigrad_course.machines.integrated_costs import (
     model_seconds,
 )
 from minigrad_course.machines.mortal_ranks import run_mortal_ranks
+from minigrad_course.machines.prefetch import (
+    least_seconds,
+    most_held,
+    one_ahead_seconds,
+    passes_of,
+    sequential_seconds,
+    step_seconds,
+)
+from minigrad_course.machines.sharded_step import sharded_step
+from minigrad_course.machines.transformer_flops import transformer_flops, utilization
 from minigrad_course.machines.virtual_cluster import VirtualCluster
 from minigrad_course.shared.checkpoint_interval import daly, waste, young
 from minigrad_course.shared.networks import INCEPTION, RESNET50, RESNET101, VGG16
 from minigrad_course.shared.style import start_lesson
-from published import GOYAL, HOROVOD, MEGATRON, P100, PIPELINES, STAGES, V100, ZERO
+from minigrad_course.shared.timed_layer import TimedLayer
+from published import A100, GOYAL, HOROVOD, MEGATRON, P100, PIPELINES, SELECTIVE, STAGES, V100, ZERO
 
 from backends.checkpoint import Checkpoints
 from backends.checkpoint.training_state import gather_state, load_model_state, load_state
@@ -50,11 +61,12 @@ from backends.data_parallel import DataParallel, Sharded
 from backends.data_parallel.elastic import Elastic
 from backends.pipeline import SCHEDULES, Costs, Pipeline, simulate
 from backends.planner import Hardware, TransformerSizes, best_first
-from minigrad import ops
+from minigrad import nn, ops
 from minigrad.data import Batch
 from minigrad.figures import save
-from minigrad.models import mlp
+from minigrad.models import NETS, mlp
 from minigrad.optim import Adam
+from minigrad.recompute import recomputed
 from minigrad.serial import Serial
 from minigrad.train import fit
 
@@ -478,7 +490,7 @@ save(drawings.split(RANKS, ways), FIGURES / "split.png")
 print("\n6. Megatron-LM: billion parameters, petaFLOP/s, seconds an iteration")
 for parameters, hidden, layers, tensor, pipe, gpus, batch, each, together in MEGATRON:
     billions = cluster.transformer_parameters(layers, hidden) / 1e9
-    iteration = cluster.transformer_operations(layers, hidden, batch) / (together * 1e15)
+    iteration = transformer_flops(layers, hidden, batch).recomputed / (together * 1e15)
     print(
         f"   {billions:6.1f} (published {parameters:6.1f}) {gpus:4} GPUs = {tensor} x {pipe:2} x "
         f"{gpus // tensor // pipe:2} {gpus * each / 1e3:5.1f} ({together:5.1f}) PF/s {iteration:5.1f} s"
@@ -715,6 +727,167 @@ assert idle[0] < idle[1], f"idle {idle[0]:.0%} on fast links, {idle[1]:.0%} on s
 #
 # Read: Narayanan et al. 2021, arXiv:2104.04473, section 3, on how the axes share a cluster; Zheng et al. 2022
 # (Alpa), arXiv:2201.12023, which also searches for the split of each operation.
+
+# %% [markdown]
+# ## 11. What share of the peak? MFU and HFU
+# Part 6 printed 137 to 163 TFLOP/s on each GPU. Is that much? An A100 can do 312 in 16 bits. But which
+# operations are counted? With B rows of s tokens, l blocks of width h and V symbols, one forward takes
+#
+#     24 B s l h^2    products with the 12 h^2 weights of each block, 2 for each weight and token
+#      4 B s^2 l h    the core of attention: scores of queries and keys, and means of the values
+#      2 B s h V      scores of all symbols
+#
+# and backward twice as many. So a step *needs* three times the sum. A step with recomputation (lesson 03)
+# *executes* the forward of all blocks once more:
+#
+#     needed      72 B s l h^2 (1 + s / 6 h + V / 12 l h)
+#     executed    96 B s l h^2 (1 + s / 6 h + V / 16 l h)      Narayanan et al. 2021, equation 3
+#
+# Both can be divided by what the GPUs could do at their peak in the same time. For the operations that are
+# needed the quotient is called *MFU*, model FLOPs utilization; for those that are executed *HFU*, hardware
+# FLOPs utilization. Only MFU says how fast the model is trained. Recomputation keeps the GPUs busy, so HFU
+# stays high, while MFU falls.
+#
+# First we check the count on a transformer of this library, by the weights of its matrices and by the
+# planner. A causal mask leaves out s (s - 1) / 2 of the s^2 pairs, and the paper counts these too. *6 N D* is
+# the usual rule for N weights and D tokens. It is everything but the core, exactly, if N are all weights that
+# stand in products.
+
+# %%
+print("\n11. What share of the peak?")
+TINY = {"symbols": 48, "length": 32, "width": 24, "heads": 4, "blocks": 3}
+net, B, pairs = NETS["transformer"].resized(**TINY).build(np.random.default_rng(0)), 5, 32 * 31 // 2
+matrices = {name: p.size for name, p in net.named_parameters().items() if p.ndim == 2}
+del matrices["0.position"]  # which is added, not multiplied
+flops, N, D = transformer_flops(3, 24, B, symbols=48, length=32), sum(matrices.values()), B * 32
+by_planner = B * sum(TransformerSizes(**TINY).work())
+print(f"   needed {flops.model:,} operations: 6 N D {6 * N * D:,}, core of attention {3 * flops.core:,}")
+assert flops.model == 6 * N * D + 3 * flops.core, f"{flops.model} operations, {6 * N * D + 3 * flops.core}"
+masked = 4 * B * 3 * 24 * pairs
+assert flops.model == 3 * (by_planner + masked), f"{flops.model}, the planner {3 * (by_planner + masked)}"
+
+
+def seconds_of_a_step(again):
+    """Seconds of a step of four layers, of which each takes 1 s forward and 2 s backward."""
+
+    def work(comm):
+        traced = Traced(comm)
+        model = nn.Sequential(*(TimedLayer(nn.Linear(3, 3, rng=0), traced, 1.0) for _ in range(4)))
+        model = recomputed(model, 4) if again else model
+        Serial().step(model, Batch(np.ones((2, 3), np.float32), np.ones((2, 3), np.float32)), ops.mse)
+        return comm.time()
+
+    return VirtualCluster(1, LINK).run(work)[0]
+
+
+once, twice = seconds_of_a_step(False), seconds_of_a_step(True)
+print(f"   four layers of 1 s: a step takes {once:g} s, with recomputation {twice:g} s")
+assert (once, twice) == (12, 16), f"{once} and {twice} s, expected 4 x (1 + 2) and 4 x (1 + 1 + 2)"
+
+# %% [markdown]
+# Now the published table again. Its speeds count the operations that are executed, so a speed divided by 312
+# is an HFU.
+
+# %%
+print("   billion parameters   TFLOP/s     HFU     MFU   share of 6 N D")
+used = {}
+for parameters, hidden, layers, _, _, gpus, batch, each, _ in MEGATRON:
+    flops = transformer_flops(layers, hidden, batch)
+    seconds = flops.recomputed / (gpus * each * 1e12)
+    hfu, mfu = (utilization(f, seconds, gpus, A100) for f in (flops.recomputed, flops.model))
+    used[f"{parameters:,.0f}"] = mfu, hfu
+    six = 6 * (12 * layers * hidden**2 + 51_200 * hidden) * batch * 2048 / flops.model
+    print(f"   {parameters:18,.1f} {each:9} {hfu:7.1%} {mfu:7.1%} {six:10.1%}")
+    assert math.isclose(hfu, each * 1e12 / A100), f"HFU {hfu:.3f}, {each} of 312 TFLOP/s"
+    assert 3 / 4 <= mfu / hfu < 0.8, f"MFU {mfu:.3f}, HFU {hfu:.3f}: a quarter is computed again, or less"
+smallest, largest = list(used.values())[0], list(used.values())[-1]
+assert round(100 * largest[1]) == 52 and round(100 * largest[0]) == 39, f"MFU and HFU {largest}"
+save(drawings.utilization(used), FIGURES / "utilization.png")
+
+# %% [markdown]
+# The largest model reaches 52 % of the peak: that is HFU. It is trained at an MFU of 39 %, since a quarter of
+# the operations were done for the second time, to save memory. What else is lost? Bubbles (lesson 13), sums
+# between ranks, all that is no product, and products that do not reach the peak (lesson 04).
+#
+# A year later Megatron-LM recomputed only the *core*, which holds much of the memory and takes few of the
+# operations. Then HFU and MFU are nearly equal. By our count one more forward of the core adds 0.5 % to a
+# step of 530 billion weights, and 0.4 % to one of a trillion. The published numbers differ by more, 1.8 % and
+# 1.2 %. That is as if all of the core, backward too, were counted twice. So ask of each utilization what was
+# counted.
+
+# %%
+for name, (layers, hidden, mfu, hfu) in SELECTIVE.items():
+    flops = transformer_flops(layers, hidden, 1)
+    once, whole = (1 + times * flops.core / flops.model for times in (1, 3))
+    print(f"   {name:11}: MFU {mfu:.1%}, HFU {hfu:.1%}, {hfu / mfu:.3f} times; our count {once:.3f}")
+    low, high = (hfu - 5e-4) / (mfu + 5e-4), (hfu + 5e-4) / (mfu - 5e-4)  # as they are rounded
+    assert once < low < whole < high, f"{name}: {low:.4f} to {high:.4f}, core once {once:.4f}, {whole:.4f}"
+
+# %% [markdown]
+# Read: Chowdhery et al. 2022 (PaLM), arXiv:2204.02311, on MFU; Narayanan et al. 2021, arXiv:2104.04473,
+# section 5; Korthikanti et al. 2022, arXiv:2205.05198, on recomputing less.
+#
+# ## 12. Weights gathered ahead: memory against time
+# In stage 3 of ZeRO (lesson 06), which PyTorch calls FSDP, no rank has all weights. It gathers the weights of
+# a layer, computes, and frees them. In backward it does so again, and then it reduce-scatters the gradients.
+# If a rank gathers a layer only when it needs it, it has to wait for each layer. So it starts earlier: while
+# it computes layer i, the weights of layer i + 1 are on their way. This is *prefetch*. Each layer that is on
+# its way needs memory, so how far ahead is best?
+#
+# Pass i gathers for g_i seconds, computes for c_i, and reduces for r_i (0 in forward). A rank computes one
+# layer at a time. Its link carries one collective at a time, in the order in which they were started.
+#
+# - prefetch 0: nothing is hidden, and all times add up: the sum of g_i + c_i + r_i.
+# - prefetch 1: while pass i computes, the link carries the reduction before it and the gathering after it:
+#   g_1 + the sum of max(c_i, r_(i-1) + g_(i+1)) + r_n.
+# - any prefetch takes at least g_1 + the sum of c_i + r_n, and at least the sum of g_i + r_i.
+#
+# We run the library's own stage 3, `Sharded(stage=3, overlap=True, prefetch=...)`, on four virtual ranks. The
+# model is three blocks of a transformer, in which a feed-forward has twice the weights of an attention. It
+# takes 2 ms to gather an attention and 4 ms to gather a feed-forward, and as long to compute their forward.
+
+# %%
+print("\n12. Weights gathered ahead: the real stage 3 on four virtual ranks, three blocks")
+BLOCKS, NARROW = [(800, 2e-3), (1600, 4e-3)] * 3, Link(0.0, 1.2e6)  # a thousandth of real layers and links
+gathering = [(3 * 4 * numbers / 4 / NARROW.bandwidth, seconds) for numbers, seconds in BLOCKS]
+passes, sizes = passes_of(gathering), [numbers for numbers, _ in BLOCKS]
+computing, steps = sum(one.compute for one in passes), {}
+print(f"   {1e3 * computing:.0f} ms are computing")
+print("   prefetch   ms a step   by formula   ms of waiting   weights held")
+for prefetch in range(5):
+    step = steps[prefetch] = sharded_step(BLOCKS, prefetch, NARROW)
+    seconds, held = step_seconds(passes, prefetch), most_held(passes, sizes, prefetch)
+    waiting = step.seconds - computing
+    print(
+        f"   {prefetch:8} {1e3 * step.seconds:11.1f} {1e3 * seconds:12.1f} {1e3 * waiting:15.1f} {held:14,}"
+    )
+    assert math.isclose(step.seconds, seconds, rel_tol=1e-9), f"{step.seconds} s, formula {seconds} s"
+    assert step.most_held == held, f"prefetch {prefetch}: {step.most_held} numbers held, formula {held}"
+    assert step.seconds >= least_seconds(passes) - 1e-12, f"{step.seconds} s, bound {least_seconds(passes)}"
+for prefetch, formula in enumerate((sequential_seconds(passes), one_ahead_seconds(passes))):
+    ours = steps[prefetch].seconds
+    assert math.isclose(ours, formula, rel_tol=1e-9), f"prefetch {prefetch}: {ours} s, formula {formula} s"
+milliseconds = [round(1e3 * step.seconds) for step in steps.values()]
+assert milliseconds == [108, 72, 60, 62, 66], f"{milliseconds} ms, expected the least with prefetch 2"
+save(drawings.prefetch(steps), FIGURES / "prefetch.png")
+
+# %% [markdown]
+# Prefetch 1 hides two thirds of the waiting. It cannot hide all of it, since a small layer computes for a
+# short time, in which only half of the large layer after it arrives. Then, while the large layer computes,
+# the link has nothing to do. Prefetch 2 starts the large gathering there. It is the best here, and holds 800
+# weights more than prefetch 1. Prefetch 3 and 4 hold still more and are *slower*: in backward they put
+# gatherings into the queue before reductions, so the last reductions end later. If all layers are equal,
+# prefetch 2 gains nothing over prefetch 1:
+
+# %%
+equal = passes_of([(3, 3)] * 6)
+times = [step_seconds(equal, prefetch) for prefetch in range(4)]
+print(f"   six equal layers of 3 ms: {times} ms with prefetch 0 to 3")
+assert times[0] == 108 and times[1] == times[2] == least_seconds(equal) == 60, f"{times} ms, bound 60"
+
+# %% [markdown]
+# Read: Zhao et al. 2023 (PyTorch FSDP), arXiv:2304.11277, section 3.3; Rajbhandari et al. 2020 (ZeRO),
+# arXiv:1910.02054, section 7.
 
 # %%
 print(f"\nFigures: {FIGURES}/")

@@ -36,3 +36,8 @@ MEGATRON = (
 )
 
 ZERO = (120, 31.4, 16.6, 1.9)  # GB a GPU, by stage: 7.5 billion parameters on 64. Rajbhandari et al. 2019
+
+A100 = 312e12  # operations a second in 16 bits, NVIDIA's data sheet
+# The README of Megatron-LM: layers, hidden size, model and hardware FLOPs utilization of models that compute
+# only the core of attention again (Korthikanti et al. 2022, arXiv:2205.05198).
+SELECTIVE = {"530 billion": (105, 20480, 0.560, 0.570), "1 trillion": (128, 25600, 0.563, 0.570)}

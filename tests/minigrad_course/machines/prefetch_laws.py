@@ -1,8 +1,9 @@
-"""Laws of lessons/minigrad_course/machines/prefetch.py: the seconds are those of stage 3 of ZeRO."""
+"""Laws of lessons/minigrad_course/machines/prefetch.py and sharded_step.py: the formulas are steps of stage 3
+of ZeRO.
+"""
 
 from collections.abc import Sequence
 
-import numpy as np
 from minigrad_course.machines.prefetch import (
     least_seconds,
     most_held,
@@ -11,15 +12,9 @@ from minigrad_course.machines.prefetch import (
     sequential_seconds,
     step_seconds,
 )
-from minigrad_course.machines.virtual_cluster import VirtualCluster
-from minigrad_course.shared.timed_weights import TimedWeights
+from minigrad_course.machines.sharded_step import sharded_step
 
-from backends.comm.collectives import allreduce
 from backends.comm.collectives.link import Link
-from backends.comm.trace import Traced
-from backends.data_parallel import Sharded
-from minigrad import nn, ops
-from minigrad.data import Batch
 
 Layers = Sequence[tuple[int, int]]
 """Each layer's seconds to gather, and seconds of forward."""
@@ -36,43 +31,13 @@ def closed_forms_are_steps(layers: Layers) -> None:
         assert least <= seconds <= most, f"prefetch {prefetch}: {seconds} s, bounds {least} and {most} s"
 
 
-class Watched(Sharded):
-    """Notes the most numbers of weights that were whole or on their way at once."""
-
-    most_numbers = 0
-
-    def start(self, job, what, nbytes):
-        if what.startswith("allgather"):
-            held = (f.layout.size * (f.is_whole + bool(f.pending_all_gather)) for f in self.flats)
-            self.most_numbers = max(self.most_numbers, sum(held) + nbytes // 4 * self.size)
-        return super().start(job, what, nbytes)
-
-
 def stage_3_takes_as_long(layers: Layers, prefetch: int, ranks: int) -> None:
-    """The second step of real ranks, less the last sum of losses; a number of each rank takes a second."""
-    cluster = VirtualCluster(ranks, Link(0.0, 4.0 * (ranks - 1)))
-    batch = Batch(np.ones((ranks, 1), np.float32), np.ones((ranks, 1), np.float32))
-
-    def train(comm):
-        backend = Watched(Traced(comm), stage=3, overlap=True, prefetch=prefetch)
-        timed = [TimedWeights(ranks * gather, backend.comm, seconds) for gather, seconds in layers]
-        model = backend.place(nn.Sequential(*timed))
-        backend.step(model, batch, ops.mse)
-        start, backend.most_numbers = comm.time(), 0
-        backend.step(model, batch, ops.mse)
-        return comm.time() - start, backend.most_numbers, len(backend.summary)
-
-    expected = step_seconds(passes_of(layers), prefetch)
+    """Seconds and numbers held of real ranks; one number of each of them is gathered in a second."""
     sizes = [ranks * gather for gather, _ in layers]
-    for seconds, held, summary in cluster.run(train):
-        seconds -= summary_seconds(summary, ranks)
-        assert abs(seconds - expected) < 1e-6, f"a step takes {seconds:.3f} s, by the formula {expected} s"
-        most = most_held(passes_of(layers), sizes, prefetch)
-        assert held == most, f"a rank holds {held} numbers, by the formula {most}"
-
-
-def summary_seconds(numbers: int, ranks: int) -> float:
-    """What the sum of losses and flags takes, which is the last of a step."""
-    cluster = VirtualCluster(ranks, Link(0.0, 4.0 * (ranks - 1)))
-    cluster.run(lambda comm: allreduce(comm, np.zeros(numbers, np.float32)))
-    return cluster.seconds
+    forward = [seconds for _, seconds in layers]
+    link = Link(0.0, 4.0 * (ranks - 1))
+    step = sharded_step(list(zip(sizes, forward, strict=True)), prefetch, link, ranks)
+    expected = step_seconds(passes_of(layers), prefetch)
+    assert abs(step.seconds - expected) < 1e-6, f"a step takes {step.seconds:.3f} s, formula {expected} s"
+    most = most_held(passes_of(layers), sizes, prefetch)
+    assert step.most_held == most, f"a rank holds {step.most_held} numbers, by the formula {most}"
