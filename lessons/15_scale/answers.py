@@ -2,12 +2,20 @@
 
 import numpy as np
 from minigrad_course.lesson.questions import Question
+from minigrad_course.machines.sharded_step import sharded_step
+from minigrad_course.machines.transformer_flops import utilization
 from minigrad_course.machines.virtual_cluster import VirtualCluster
+from minigrad_course.shared.timed_layer import TimedLayer
 
 from backends.comm.collectives import rabenseifner_allreduce, ring_allreduce
 from backends.comm.collectives.link import Link
+from backends.comm.trace import Traced
 from backends.pipeline import SCHEDULES, Costs, simulate
 from backends.planner import Hardware, TransformerSizes, best_first
+from minigrad import nn, ops
+from minigrad.data import Batch
+from minigrad.recompute import recomputed
+from minigrad.serial import Serial
 
 
 def on_32_ranks(allreduce, numbers):
@@ -127,6 +135,69 @@ def slow_link(student):
     )
 
 
+LAYER = 1e12  # operations of a layer's forward
+SPEED, PEAK = 163e12, 312e12
+
+
+def net_seconds(again, layers=6):
+    """Seconds of a step of equal layers at ``SPEED``, on a virtual clock."""
+    ones = np.ones((2, 3), np.float32)
+
+    def work(comm):
+        traced = Traced(comm)
+        timed = (TimedLayer(nn.Linear(3, 3, rng=0), traced, LAYER / SPEED) for _ in range(layers))
+        model = nn.Sequential(*timed)
+        Serial().step(recomputed(model, layers) if again else model, Batch(ones, ones), ops.mse)
+        return comm.time()
+
+    return VirtualCluster(1, Link(0.0)).run(work)[0]
+
+
+def without_recomputation(student):
+    again, layers = student.RECOMPUTES, 6
+    seconds, needed = net_seconds(again), 3 * layers * LAYER
+    executed = needed + layers * LAYER * again
+    hfu, mfu = (utilization(flops, seconds, 1, PEAK) for flops in (executed, needed))
+    words = f"a step takes {1e3 * seconds:.0f} ms, HFU {hfu:.0%}, MFU {mfu:.0%}"
+    assert again is False, f"{words}; set RECOMPUTES to False"
+    return (
+        f"{words}: a quarter of the operations are gone, so the step takes a quarter less time. HFU does not "
+        "see that, MFU does"
+    )
+
+
+def two_ahead(student):
+    prefetch = student.PREFETCH
+    step = sharded_step([(1200, 3e-3)] * 6, prefetch, Link(0.0, 1.2e6))
+    words = f"a step takes {1e3 * step.seconds:.0f} ms, and {step.most_held // 1200} layers are held"
+    assert prefetch == 2, f"with prefetch {prefetch} {words}; take 2"
+    return (
+        f"with prefetch 2 {words}: while a layer computes, the link is busy with the next one for the whole "
+        "time, and has no time for another. 6 ms are left, the first gathering and the last reduction"
+    )
+
+
+def own_count(student):
+    rng = np.random.default_rng(15)
+    for case in range(12):
+        heads, blocks, length, rows, symbols = (int(n) for n in rng.integers(1, 40, 5))
+        width, masked = 4 * heads, length * (length - 1) // 2
+        net = TransformerSizes(symbols, length, width, heads, blocks)
+        true = 3 * rows * (sum(net.work()) + 4 * blocks * width * masked)
+        weights = 12 * width**2 * blocks + symbols * width
+        own = student.needed_operations(weights, rows * length, length, blocks, width)
+        assert own is not None and np.isclose(own, true, rtol=1e-9), (
+            f"case {case}, {blocks} blocks of width {width}: your function says {own:,}, the planner counts "
+            f"{true:,.0f} operations; write needed_operations"
+        )
+    needed = student.needed_operations(175e9, 2048, 2048, 96, 12_288)
+    return (
+        f"12 transformers need as many operations as you say. In the example 6 N D is "
+        f"{6 * 175e9 * 2048 / needed:.0%}: a token uses 2 N operations for weights, and 4 S h in each block "
+        "for the core, which is little while rows are short and layers wide"
+    )
+
+
 WRITTEN = """    through = forward
     for at, seconds in zip(ready, summing):
         through = max(through, forward + at) + seconds
@@ -138,4 +209,16 @@ QUESTIONS = [
     Question("b", more_machines, (("MACHINES = 1000", "MACHINES = 4000"),)),
     Question("b", end_of_a_step, (("    return forward + backward + sum(summing)\n", WRITTEN),)),
     Question("b", slow_link, (("BANDWIDTH = 50e9", "BANDWIDTH = 1.25e9"),)),
+    Question("b", without_recomputation, (("RECOMPUTES = True", "RECOMPUTES = False"),)),
+    Question("c", two_ahead, (("PREFETCH = 1", "PREFETCH = 2"),)),
+    Question(
+        "a",
+        own_count,
+        (
+            (
+                "    return 6 * weights\n",
+                "    return 6 * weights * tokens + 12 * tokens * length * blocks * width\n",
+            ),
+        ),
+    ),
 ]

@@ -164,11 +164,10 @@ def utilization(used):
     for place, needed, executed in zip(places, mfu, hfu, strict=True):
         axes.text(place, needed / 2, f"{needed:.0%}", ha="center", va="center", color="white")
         axes.text(place, executed + 0.02, f"{executed:.0%}", ha="center", color=INK)
-    axes.set(xticks=places, xticklabels=used, xlabel="billion parameters", ylim=(0, 1), xlim=(-0.6, 13))
+    axes.set(xticks=places, xticklabels=used, xlabel="billion parameters", ylim=(0, 1))
     axes.yaxis.set_major_formatter(PercentFormatter(1))
-    axes.spines["bottom"].set_bounds(-0.5, len(used) - 0.5)
     axes.set(ylabel="share of 312 TFLOP/s", title="Megatron-LM on A100s: MFU, and HFU above it")
-    axes.legend(loc="center right")
+    figure.legend(loc="outside upper center", ncols=3)
     return figure
 
 

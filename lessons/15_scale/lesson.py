@@ -795,7 +795,7 @@ for parameters, hidden, layers, _, _, gpus, batch, each, _ in MEGATRON:
     flops = transformer_flops(layers, hidden, batch)
     seconds = flops.recomputed / (gpus * each * 1e12)
     hfu, mfu = (utilization(f, seconds, gpus, A100) for f in (flops.recomputed, flops.model))
-    used[f"{parameters:,.0f}"] = mfu, hfu
+    used[f"{parameters:,g}"] = mfu, hfu
     six = 6 * (12 * layers * hidden**2 + 51_200 * hidden) * batch * 2048 / flops.model
     print(f"   {parameters:18,.1f} {each:9} {hfu:7.1%} {mfu:7.1%} {six:10.1%}")
     assert math.isclose(hfu, each * 1e12 / A100), f"HFU {hfu:.3f}, {each} of 312 TFLOP/s"

@@ -84,7 +84,60 @@ def step_seconds(forward, backward, ready, summing):
 PREDICTION_5 = ""
 BANDWIDTH = 50e9
 
+# %% [markdown]
+# ## 6. Without recomputation
+# GPUs with a peak of 312 TFLOP/s train a net of equal layers. In backward they compute each layer's forward
+# again, and execute 163 TFLOP/s: an HFU of 52 % and an MFU of 39 %. Edit: no recomputation, as the memory is
+# large enough now. They still execute 163 TFLOP/s. What are HFU and MFU?
+#
+# - a: HFU 39 %, since fewer operations are executed, and MFU 39 %: the model is the same
+# - b: HFU 52 % and MFU 52 %
+# - c: HFU 52 % and MFU 39 %: the GPUs are as fast as before
+
+# %%
+PREDICTION_6 = ""
+RECOMPUTES = True
+
+# %% [markdown]
+# ## 7. Two layers ahead
+# Four ranks train six equal layers with stage 3 of ZeRO. Gathering a layer takes 3 ms, as does its forward.
+# With prefetch 1 a step takes 60 ms. Edit: prefetch 2. What changes?
+#
+# - a: a step takes less time: more of the gathering is hidden
+# - b: a step takes more time: there is more to gather
+# - c: no time is gained, and one more layer is in memory
+
+# %%
+PREDICTION_7 = ""
+PREFETCH = 1
+
+# %% [markdown]
+# ## 8. The count is yours
+# A transformer has `weights` that stand in products, and `blocks` blocks of `width`. It trains on rows of
+# `length` tokens, `tokens` of them in all. Forward takes 2 operations for each weight and token. The core of
+# attention takes 4 more, in each block, for each number of a token's width and for each token of its row.
+# Backward takes twice as many as forward.
+#
+# Prediction: 175 billion weights, 96 blocks of width 12,288, rows of 2,048 tokens. What share of a step's
+# operations is 6 N D, N weights times D tokens times 6?
+#
+# - a: 97 %
+# - b: 75 %: a quarter of the work is attention
+# - c: 50 %: attention and feed-forward are equal halves of a block
+#
+# Edit: write the function.
+
+# %%
+PREDICTION_8 = ""
+
+
+def needed_operations(weights, tokens, length, blocks, width):
+    """The operations that a step needs, forward and backward, without recomputation."""
+    return 6 * weights
+
 
 if __name__ == "__main__":
     example = step_seconds(0, 120, [24, 48, 72, 96, 120], [30] * 5)
     print(f"the step of question 4 is over at {example} ms")
+    needed = needed_operations(175e9, 2048, 2048, 96, 12_288)
+    print(f"a row of question 8 needs {needed:.3g} operations, 6 N D is {6 * 175e9 * 2048:.3g}")

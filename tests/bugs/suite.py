@@ -23,6 +23,7 @@ from tests.bugs import (
     in_ops,
     in_optimizers,
     in_ownership,
+    in_peak,
     in_pipelines,
     in_planner,
     in_resuming,
@@ -72,4 +73,5 @@ PARTS = {
     "cluster": in_cluster.BUGS,
     "lesson of the ring": in_ring_lesson.BUGS,
     "checkpoints in memory": in_memory_checkpoints.BUGS,
+    "share of the peak": in_peak.BUGS,
 }
