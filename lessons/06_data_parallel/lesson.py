@@ -612,8 +612,8 @@ serial_shares = {
 }
 print("   serial share by Karp and Flatt, from the times of 1 rank and of p ranks:")
 print("      ranks       " + "".join(f"{p:8}" for p in RANKS[1:]))
-for name, found in serial_shares.items():
-    print(f"      {name:12}" + "".join(f"{f:8.2%}" for f in found))
+for name, of_ranks in serial_shares.items():
+    print(f"      {name:12}" + "".join(f"{f:8.2%}" for f in of_ranks))
 constant, growing = serial_shares.values()
 assert np.allclose(constant, share, rtol=1e-9), f"serial shares {constant}, put in {share:.4f}"
 assert np.all(np.diff(growing) > 0), f"with messages the share must grow, found {growing}"

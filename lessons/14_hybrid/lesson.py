@@ -601,16 +601,16 @@ def bounds_of(machine, p):
     )
 
 
+# %%
 print("   ranks, link        batch: b   model: F  sequence: S  experts: m  pipeline: P/h")
 for p, name in ((8, "NVLink"), (8, "200 Gbit/s"), (64, "200 Gbit/s")):
-    intensity, found = MACHINES[name].flops / MACHINES[name].link.bandwidth, bounds_of(MACHINES[name], p)
-    print(
-        f"   {p:2} with {name:10} {found[0]:9,} {found[1]:10,} {found[2]:12,} {found[3]:11,} {found[4]:14,}"
-    )
+    intensity, bounds = MACHINES[name].flops / MACHINES[name].link.bandwidth, bounds_of(MACHINES[name], p)
+    b, neurons, length, of_expert, of_stage = bounds
+    print(f"   {p:2} with {name:10} {b:9,} {neurons:10,} {length:12,} {of_expert:11,} {of_stage:14,}")
     formulas = (p - 1) / p, p - 1, 2 * (p - 1), (p - 1) / p, 1  # e is 2 bytes
-    for value, formula in zip(found, formulas, strict=True):
+    for value, formula in zip(bounds, formulas, strict=True):
         off = value - formula * intensity  # by trial a whole number, or a multiple of p or 2 p
-        assert -1.5 <= off <= 2 * p, f"{p} ranks, {name}: {value:,}, formula {formula * intensity:,.1f}"
+        assert -1.5 <= off <= 2 * p, f"{p} ranks, {name}: {value:,}, formula {formula * intensity:,.0f}"
 for flops, bandwidth, tokens in ((990e12, 450e9, 2200), (459e12, 180e9, 2550)):  # H100, TPU v5p
     ours = data_roofline(Hardware(flops, Link(0.0, bandwidth), math.inf), 10**6, 1).tokens
     assert round(ours) == tokens, f"{ours:.0f} tokens, published for many ranks: {tokens}"

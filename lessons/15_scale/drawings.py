@@ -187,8 +187,8 @@ def prefetch(steps):
             start, length = 1e3 * span.start, 1e3 * (span.stop - span.start)
             axes.add_patch(Rectangle((start, lane), length, 0.85, fc=color, ec="white", lw=1, hatch=hatch))
         axes.set(xlim=(0, 109), ylim=(2, -0.1), yticks=(0.42, 1.42), yticklabels=("computes", "link"))
-        held = f"{step.most_held:,} weights whole or on their way"
-        axes.set_title(f"prefetch {ahead}: {1e3 * step.seconds:.0f} ms, {held}", loc="left")
+        memory = f"{step.most_held:,} weights whole or on their way"
+        axes.set_title(f"prefetch {ahead}: {1e3 * step.seconds:.0f} ms, {memory}", loc="left")
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
     panels[-1].set_xlabel("ms")

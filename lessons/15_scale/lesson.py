@@ -856,13 +856,13 @@ print(f"   {1e3 * computing:.0f} ms are computing")
 print("   prefetch   ms a step   by formula   ms of waiting   weights held")
 for prefetch in range(5):
     step = steps[prefetch] = sharded_step(BLOCKS, prefetch, NARROW)
-    seconds, held = step_seconds(passes, prefetch), most_held(passes, sizes, prefetch)
+    seconds, most = step_seconds(passes, prefetch), most_held(passes, sizes, prefetch)
     waiting = step.seconds - computing
     print(
-        f"   {prefetch:8} {1e3 * step.seconds:11.1f} {1e3 * seconds:12.1f} {1e3 * waiting:15.1f} {held:14,}"
+        f"   {prefetch:8} {1e3 * step.seconds:11.1f} {1e3 * seconds:12.1f} {1e3 * waiting:15.1f} {most:14,}"
     )
     assert math.isclose(step.seconds, seconds, rel_tol=1e-9), f"{step.seconds} s, formula {seconds} s"
-    assert step.most_held == held, f"prefetch {prefetch}: {step.most_held} numbers held, formula {held}"
+    assert step.most_held == most, f"prefetch {prefetch}: {step.most_held} numbers held, formula {most}"
     assert step.seconds >= least_seconds(passes) - 1e-12, f"{step.seconds} s, bound {least_seconds(passes)}"
 for prefetch, formula in enumerate((sequential_seconds(passes), one_ahead_seconds(passes))):
     ours = steps[prefetch].seconds

@@ -19,7 +19,7 @@ from backends.data_parallel import Sharded
 from minigrad import nn, ops
 from minigrad.data import Batch
 
-from ..shared.timed_weights import TimedWeights
+from .timed_weights import TimedWeights
 from .virtual_cluster import VirtualCluster, VirtualComm
 
 KINDS = "forward", "backward", "start_allgather", "start_reduce_scatter"
@@ -47,8 +47,8 @@ class WatchedSharded(Sharded):
 
     def start(self, job: Callable[[Communicator], Any], what: str, nbytes: int) -> Callable[[], Any]:
         if what.startswith("allgather"):
-            held = sum(f.layout.size * (f.is_whole + bool(f.pending_all_gather)) for f in self.flats)
-            self.most_held = max(self.most_held, held + nbytes // 4 * self.size)
+            numbers = sum(f.layout.size * (f.is_whole + bool(f.pending_all_gather)) for f in self.flats)
+            self.most_held = max(self.most_held, numbers + nbytes // 4 * self.size)
         return super().start(job, what, nbytes)
 
 

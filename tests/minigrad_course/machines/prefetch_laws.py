@@ -1,5 +1,5 @@
-"""Laws of lessons/minigrad_course/machines/prefetch.py and sharded_step.py: the formulas are steps of stage 3
-of ZeRO.
+"""Laws of lessons/minigrad_course/machines/prefetch.py, sharded_step.py and timed_weights.py: formulas are
+steps of stage 3 of ZeRO.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,14 @@
-"""A layer whose weights take time on a rank's virtual clock, for lessons on when weights are whole."""
+"""A layer whose weights take time on a rank's virtual clock, for lessons on when weights are whole.
+
+Lecture section: data lifetimes. Lesson: 15_scale.
+"""
 
 import numpy as np
 
 from minigrad import nn, ops
 from minigrad.tensor import Parameter
 
-from .timed_layer import then_backward
+from ..shared.timed_layer import then_backward
 
 
 class TimedWeights(nn.Module):
