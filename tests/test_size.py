@@ -11,11 +11,11 @@ import pytest
 from tests.reading import CHAINS, ROOT, SUBJECTS, chain, lines, reading
 
 PACKAGES = {
-    "minigrad": 17_750,  # attention, text and the transformer; experts, tokens that a batch knows; 16 bits
-    "backends": 26_850,  # the sequence axis, experts by ranks, products on a grid, the planner
+    "minigrad": 17_900,  # attention, text and the transformer; experts, tokens that a batch knows; 16 bits
+    "backends": 26_920,  # the sequence axis, experts by ranks, grids, the planner; float16 between ranks
     "lessons/minigrad_course": 11_000,  # how the frozen text was made; who waits on the ring
     "benchmarks": 5_030,  # a transformer's step, torch.compile and jax.jit
-    "tests": 83_800,  # laws and bugs of the sequence axis, experts, grids, the planner, a10 and sixteen bits
+    "tests": 84_600,  # laws and bugs of the sequence axis, experts, grids, the planner, a10 and sixteen bits
 }
 """The most lines of Python in each package."""
 
@@ -32,18 +32,18 @@ READINGS = {
     "naive spatial convolution": 65,
     "naive pipeline": 65,
     "naive checkpoint": 210,
-    "data parallelism": 350,
-    "bucketed": 680,
-    "sharded (ZeRO)": 1_005,
+    "data parallelism": 365,  # gradients of float16 travel apart from the figures
+    "bucketed": 705,
+    "sharded (ZeRO)": 1_015,
     "parameter server": 1_000,  # a step has a loss scale
-    "compression": 805,
+    "compression": 835,  # float16 is refused
     "split linear layer": 317,  # it gathers tokens and blocks, and features have an axis by the array
     "pipeline engine": 405,  # every stage may have penalties
     "whole pipeline": 1_635,
 }
 """The most lines of the files that a reader of each subject opens (``python -m tests.reading``)."""
 
-CHAIN_BUDGETS = {"DataParallel": 450, "Bucketed": 700, "Sharded": 700, "ParameterServer": 800}
+CHAIN_BUDGETS = {"DataParallel": 465, "Bucketed": 700, "Sharded": 700, "ParameterServer": 800}
 """The most lines of the files that define a strategy's class and the classes it derives from."""
 
 

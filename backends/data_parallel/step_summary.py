@@ -44,7 +44,7 @@ class StepSummary:
 
     @property
     def dtype(self) -> np.dtype:
-        """That of the vector: at least float32, and as wide as those of parameters and statistics."""
+        """The vector has float32, or what is wider of the dtypes of parameters and statistics."""
         return np.result_type(np.float32, *(x.dtype for x in (*self.parameters, *self.statistics())))
 
     def statistics(self) -> list[Array]:

@@ -1,5 +1,5 @@
-"""Laws of float16 parameters in backends/data_parallel/data_parallel.py and step_summary.py, and in the
-strategies of all axes.
+"""Laws of backends/data_parallel/step_summary.py, backends/checkpoint/training_state.py and
+backends/data_parallel/state_transfer.py: float16 in the strategies of all axes.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""Laws of backends/comm/collectives/__init__.py for float16: every collective sends 16 bits a number, and a
+"""Laws of backends/comm/collectives/__init__.py: every collective sends 16 bits of a float16 number, and a
 sum has the same bits on all ranks, within the bound of its roundings. Programs that each rank runs.
 """
 

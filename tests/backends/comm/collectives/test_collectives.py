@@ -17,39 +17,13 @@ from backends.comm.mailboxes import Deadlock
 from backends.comm.trace import Traced
 from minigrad import lookup
 from minigrad.data import shares
+from tests.backends.comm.collectives.allreduces import ALLREDUCES, BY_NAME, IN_ORDER
 from tests.backends.comm.collectives.collective_laws import LAWS, cases
 from tests.backends.lanes import RANKS
 from tests.backends.strict import Strict
 from tests.bugs.mutant import mutant
 from tests.minigrad.ops.op_inputs import arrays, shapes
 
-
-def in_nodes(ranks_per_node, comm, x, operator=np.add, between=collectives.ring_allreduce):
-    nodes = [rank // ranks_per_node for rank in range(comm.size)]
-    return collectives.hierarchical_allreduce(comm, x, operator, nodes, between)
-
-
-def in_scattered_nodes(comm, x, operator=np.add):
-    """Three nodes of uneven size, whose ranks are not neighbours."""
-    nodes = [rank**2 % 3 for rank in range(comm.size)]
-    return collectives.hierarchical_allreduce(comm, x, operator, nodes, collectives.doubling_allreduce)
-
-
-IN_ORDER = {
-    "naive": collectives.naive_allreduce,
-    "gather-broadcast": collectives.gather_broadcast_allreduce,
-    "tree": collectives.reduce_broadcast_allreduce,
-    "doubling": collectives.doubling_allreduce,
-    "halving": collectives.rabenseifner_allreduce,
-    "hierarchical, in order": partial(in_nodes, 3, between=collectives.doubling_allreduce),
-}
-BY_NAME = {name: f for name, f in collectives.ALLREDUCES.items() if name != "mpi"}  # see tests/mpi
-ALLREDUCES = {
-    **BY_NAME,
-    **IN_ORDER,
-    "hierarchical, in nodes": partial(in_nodes, 4),
-    "hierarchical, scattered": in_scattered_nodes,
-}
 every_allreduce = pytest.mark.parametrize("name", ALLREDUCES)
 
 

@@ -1,4 +1,4 @@
-"""Laws of float16 in backends/comm/collectives/__init__.py, on threads and in shared memory."""
+"""Laws of backends/comm/collectives/__init__.py: float16, on threads and in shared memory."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.comm.shared_memory_allreduce import SharedMemoryAllreduce
 from tests.backends.comm.collectives import half_laws as laws
-from tests.backends.comm.collectives.test_collectives import ALLREDUCES
+from tests.backends.comm.collectives.allreduces import ALLREDUCES
 
 terms = st.builds(
     laws.numbers,
