@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self, TypeGuard
 
 import numpy as np
 
+from .bfloat16 import rounded
 from .device import Array, array_module, on_gpu, to_device, to_host
 from .forward_pass import current_path
 from .keyword_settings import check_positions
@@ -230,16 +231,14 @@ class Module:
     def to(self, *, dtype: Any = None, device: str | None = None) -> Module:
         """Convert floating parameters and state arrays to ``dtype`` and move them to ``device``, in place.
 
-        State that is no parameter, such as running statistics, has at least 32 bits: steps of a tenth of the
-        way would be lost in 16.
+        State that is no parameter, such as running statistics, has at least 32 bits: small steps would be
+        lost in 16. The dtype "bfloat16" is float32 memory with rounded parameters: see ``bfloat16``.
         """
         for _, owner, attribute in list(self.named_arrays()):
             value = getattr(owner, attribute)
             array = value.data if isinstance(value, Parameter) else value
             if dtype is not None and array.dtype.kind == "f":
-                array = array.astype(
-                    dtype if isinstance(value, Parameter) else np.result_type(dtype, np.float32)
-                )
+                array = converted(array, dtype, isinstance(value, Parameter))
             if device is not None:
                 array = to_device(array, device)
             if isinstance(value, Parameter):
@@ -324,6 +323,13 @@ def array_like(name: str, value: Any, like: Array) -> Array:
             return xp.array(array, dtype=like.dtype)
     except FloatingPointError:
         raise ValueError(f"{name} has dtype {like.dtype}, which cannot hold the state's values") from None
+
+
+def converted(array: Array, dtype: Any, is_parameter: bool) -> Array:
+    """A copy of a parameter in ``dtype``, or of a state array, which has 32 bits or more."""
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return rounded(array.astype(np.float32)) if is_parameter else array.astype(np.float32)
+    return array.astype(dtype if is_parameter else np.result_type(dtype, np.float32))
 
 
 def contents(name: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, cast
 
 import numpy as np
 
+from .bfloat16 import OPEN, in_bfloat16, rounded_result
 from .device import Array, array_module, on_gpu
 from .dtypes import alike, floating, in_dtype_of
 from .faster import faster, faster_on_gpu
@@ -99,6 +100,8 @@ def lift(
         if tensor is TensorBase:
             check_result(function, result, arrays)
             tensor = tensor_class()
+        if OPEN and in_bfloat16.get():
+            result = rounded_result(result, arrays)
         value, pullbacks = result
         right = type(value) is np.ndarray and (value.ndim or "dtype" in settings)
         out = tensor(value if right else as_0d_array(value, *arrays))
@@ -139,6 +142,8 @@ def lift_two(
         if tensor is TensorBase:
             check_result(function, result, [a, b])
             tensor = tensor_class()
+        if OPEN and in_bfloat16.get():
+            result = rounded_result(result, (a, b))
         value, (to_x, to_y) = result
         out = new(tensor)
         out.data = value if type(value) is ndarray else as_0d_array(value, a, b)

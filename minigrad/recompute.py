@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .bfloat16 import bfloat16, in_bfloat16
 from .device import Array
 from .forward_pass import current_pass
 from .module import Module, Sequential, is_sequential
@@ -155,10 +156,10 @@ class Replay:
     """What a forward of ``modules`` reads and changes besides parameters, as it is now: to run it twice.
 
     Make it before the first run, and do the second one inside ``with replay:``. There, random numbers are
-    drawn and running statistics read as in the first; after it they are as they were before the ``with``,
-    so masks are the same and statistics move once. It notes where the forward pass is, the own state of
-    modules and the state of every ``np.random.Generator`` that is an attribute of a module, and copies every
-    array that is state but no Parameter.
+    drawn, running statistics read and values rounded as in the first; after it they are as they were before
+    the ``with``, so masks are the same and statistics move once. It notes where the forward pass is, the own
+    state of modules and the state of every ``np.random.Generator`` that is an attribute of a module, and
+    copies every array that is state but no Parameter.
     """
 
     def __init__(self, *modules: Module):
@@ -173,14 +174,17 @@ class Replay:
         self.own = [(owner, owner.own_values()) for owner in inside]
         current = current_pass.get()
         self.forward_pass = None if current is None else current.copy()
-        self.before: list[tuple[list[Array], list[Any], list[Any], Any]] = []
+        self.in_bfloat16 = in_bfloat16.get()
+        self.before: list[tuple[list[Array], list[Any], list[Any], Any, Any]] = []
 
     def __enter__(self) -> Replay:
         arrays = [getattr(owner, name) for owner, name, _ in self.arrays]
         states = [rng.bit_generator.state for rng, _ in self.generators]
         own = [owner.own_values() for owner, _ in self.own]
         again = None if self.forward_pass is None else self.forward_pass.copy()
-        self.before.append((arrays, states, own, current_pass.set(again)))
+        rounding = bfloat16(self.in_bfloat16)
+        rounding.__enter__()
+        self.before.append((arrays, states, own, current_pass.set(again), rounding))
         pairs = zip(arrays, self.arrays, strict=True)
         copies = {id(array): then.copy() for array, (_, _, then) in pairs}  # modules may share an array
         for array, (owner, name, _) in zip(arrays, self.arrays, strict=True):
@@ -192,8 +196,9 @@ class Replay:
         return self
 
     def __exit__(self, *error: object) -> None:
-        arrays, states, own, token = self.before.pop()
+        arrays, states, own, token, rounding = self.before.pop()
         current_pass.reset(token)
+        rounding.__exit__(None, None, None)
         for (owner, name, _), array in zip(self.arrays, arrays, strict=True):
             setattr(owner, name, array)
         for (rng, _), state in zip(self.generators, states, strict=True):

@@ -1,5 +1,6 @@
 """Laws of minigrad/half.py and minigrad/product.py: 16 bits to store, 32 to compute with, for all ops."""
 
+import math
 from functools import partial
 
 import hypothesis.strategies as st
@@ -7,7 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from minigrad import ops
+from minigrad import Tape, Tensor, nn, ops
+from minigrad.data import Batch
+from minigrad.device import to_host
+from minigrad.product import product
+from minigrad.recompute import recomputed
+from minigrad.serial import Serial
+from minigrad.sums import axis_sums
+from minigrad.tape import finish_weights
+from minigrad.testing import DEVICE, on_device
 from tests.minigrad.ops import half_laws
 from tests.minigrad.ops.op_table import CONSTANTS, TABLE, Case
 
@@ -70,3 +79,198 @@ def test_a_gradient_is_computed_from_the_rounded_value(case: Case, data):
 def test_every_op_has_a_law():
     assert {*SOME_STEPS, *BY_VALUE, *AS_IT_IS} <= {case.name for case in TABLE}
     assert set(ops.__all__) <= {case.name for case in TABLE} | CONSTANTS
+
+
+# Numbers
+
+
+def test_the_numbers_of_half_precision():
+    half = np.float16
+    with np.errstate(over="ignore"):
+        assert (half(65504), half(65519), half(65520)) == (65504, 65504, np.inf)
+    assert (half(2.0**-24), half(2.0**-25), half(2.0**-25 * (1 + 2.0**-10))) == (2.0**-24, 0, 2.0**-24)
+    assert half(1) + half(2.0**-11) == 1 and half(1) - half(2.0**-12) == 1
+    assert half(1) + half(2.0**-10) > 1 and half(1) - half(2.0**-11) < 1
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)], ids=str)
+def test_the_gradient_of_a_loss_may_be_scaled_by_more_than_a_half_can_hold(shape):
+    for scale, expected in ((2.0**15, 2.0**15 / math.prod(shape)), (2.0**20, np.inf)):
+        x = Tensor(on_device(np.full(shape, 0.5).astype(np.float16)), requires_grad=True)
+        with Tape() as tape:
+            loss = ops.mse(x, on_device(np.zeros(shape)))
+        assert loss.dtype == np.float32
+        with np.errstate(over="raise"):  # infinite is no warning: who scales looks for it
+            tape.backward(loss, scale)
+        assert x.grad is not None and x.grad.dtype == np.float16
+        with np.errstate(over="ignore"):
+            assert (to_host(x.grad) == np.float16(expected)).all()
+
+
+# Sums and products
+
+
+@given(n=st.sampled_from([1, 70, 3_000, 70_000]), seed=st.integers(0, 9))
+@settings(max_examples=FEWER)
+def test_sums_of_halves_are_rounded_once(n, seed):
+    half_laws.sums_are_rounded_once(axis_sums, n, seed)
+    half_laws.sums_are_rounded_once(lambda x, axes: ops.sum(x, axis=axes).data, n, seed)
+    half_laws.sums_are_rounded_once(lambda x, axes: ops.cumsum(x, axis=axes[0]).data[-1], n, seed)
+
+
+@given(sizes=st.tuples(*[st.integers(0, 5)] * 3), seed=st.integers(0, 9))
+def test_a_product_of_halves_is_that_of_singles(sizes, seed):
+    half_laws.multiplies_in_single(product, sizes, seed)
+
+
+def test_a_long_row_of_a_layer_is_added_up_in_single():
+    half_laws.a_long_row_and_its_bias_are_rounded_once(ops.linear)
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu"])
+@given(seed=st.integers(0, 99))
+@settings(max_examples=FEWER)
+def test_a_layer_with_an_activation_is_the_two_one_after_the_other(activation, seed):
+    rng = np.random.default_rng(seed)
+    drawn = rng.normal(size=(4, 3)), rng.normal(size=(5, 3)), rng.normal(size=5)
+    after = {"none": lambda y: y, "relu": ops.relu, "gelu": ops.gelu}[activation]
+    results = []
+    for f in (partial(ops.linear, activation=activation), lambda *xs: after(ops.linear(*xs))):
+        leaves = half_laws.parameters_of(*drawn)
+        with Tape() as tape:
+            y = f(*leaves)
+        tape.backward(y, half_laws.seed_like(y))
+        results.append([y.data, *(leaf.grad for leaf in leaves)])
+    for a, b in zip(*results, strict=True):
+        assert a is not None and b is not None
+        assert a.dtype == np.float16 and np.array_equal(to_host(a), to_host(b))
+
+
+# Bytes
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=3, max_size=5),
+    samples=st.integers(1, 9),
+    activation=st.sampled_from([nn.ReLU, nn.Tanh, nn.GELU, nn.Sigmoid]),
+)
+@settings(max_examples=FEWER)
+def test_a_perceptron_takes_half_the_bytes(sizes, samples, activation):
+    layers, rng = [], np.random.default_rng(0)
+    for n, m in zip(sizes, sizes[1:], strict=False):
+        layers += [nn.Linear(n, m, rng=rng), activation()]
+    x, labels = np.random.default_rng(1).normal(size=(samples, sizes[0])), np.arange(samples) % sizes[-1]
+    model = nn.Sequential(*layers[:-1])
+    half_laws.takes_half_the_bytes(model, lambda y: ops.cross_entropy(y, on_device(labels)), x)
+
+
+@given(order=st.sampled_from(["pool", "norm pool", "norm relu pool", "relu pool"]), samples=st.integers(1, 4))
+@settings(max_examples=FEWER)
+def test_lenet_takes_half_the_bytes(order, samples):
+    layers, rng, channels = [], np.random.default_rng(0), (1, 4, 8)
+    for n, m in zip(channels, channels[1:], strict=False):
+        more = {"norm": nn.BatchNorm(m), "relu": nn.ReLU(), "pool": nn.MaxPool2d(2)}
+        layers += [nn.Conv2d(n, m, 5, rng=rng), *(more[name] for name in order.split())]
+        layers += [] if "relu" in order else [nn.ReLU()]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(8 * 16, 10, rng=rng))
+    x, labels = np.random.default_rng(1).normal(size=(samples + 1, 1, 28, 28)), np.arange(samples + 1)
+    running = 2 * sum(channels[1:]) if "norm" in order else 0
+    half_laws.takes_half_the_bytes(model, lambda y: ops.cross_entropy(y, on_device(labels)), x, running)
+
+
+@given(
+    blocks=st.integers(1, 2),
+    heads=st.integers(1, 3),
+    length=st.integers(1, 9),
+    p=st.sampled_from([0.0, 0.2]),
+)
+@settings(max_examples=FEWER)
+def test_a_transformer_takes_half_the_bytes(blocks, heads, length, p):
+    rng, width = np.random.default_rng(0), 4 * heads
+    table = nn.TokenEmbedding(11, width, 9, rng=rng)
+    some = [nn.TransformerBlock(width, heads, p=p, rng=rng) for _ in range(blocks)]
+    model = nn.Sequential(table, *some, nn.LayerNorm(width), nn.Unembedding(table))
+    x = on_device(np.random.default_rng(1).integers(0, 11, (3, length)))
+    half_laws.takes_half_the_bytes(
+        model, lambda y: ops.cross_entropy(ops.reshape(y, shape=(-1, 11)), x.reshape(-1)), x
+    )
+
+
+# Layers
+
+
+@pytest.mark.parametrize("how", ["later", "buffers", "segments"])
+def test_gradients_are_equal_however_they_are_computed(how):
+    models = [half_laws.small_net(0) for _ in range(2)]
+    x = on_device(np.random.default_rng(1).normal(size=(9, 6)).astype(np.float16))
+    running = [model[1] for model in models]
+    if how == "segments":
+        models[1] = recomputed(models[1], 3)
+    expected = half_laws.gradients(models[0], x)
+    again = half_laws.gradients(models[1], x, later=how == "later", buffers=how == "buffers")
+    for a, b in zip(expected, again, strict=True):
+        assert a.dtype == b.dtype == np.float16 and np.array_equal(a, b)
+    assert np.array_equal(to_host(running[0].running_var), to_host(running[1].running_var))
+
+
+def test_micro_batches_share_one_product_whose_sum_is_rounded_once():
+    layer, rng = nn.Linear(3, 2, rng=0), np.random.default_rng(0)
+    layer.to(dtype="float16", device=DEVICE)
+    xs, later = [rng.normal(size=(4, 3)).astype(np.float16) for _ in range(3)], []
+    for x in xs:
+        with Tape() as tape:
+            y = layer(on_device(x))
+        later += tape.backward(y, on_device(np.ones((4, 2), np.float16)), weights_later=True)
+    finish_weights(later)
+    single = np.concatenate(xs).astype(np.float32)
+    expected = np.ones((12, 2), np.float32).T.dot(single).astype(np.float16)
+    assert np.array_equal(to_host(layer.weight.grad), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_running_statistics_stay_single_and_take_small_steps(dtype):
+    half_laws.small_steps_of_running_statistics_count(nn.BatchNorm(2, momentum=2.0**-13, dtype=dtype))
+
+
+def test_statistics_are_passed_on_once_and_other_ranks_asked_once_each_way():
+    half_laws.asks_once_each_way(ops.batch_norm)
+
+
+def test_an_eps_that_a_half_cannot_hold_counts():
+    half_laws.a_small_eps_counts(ops.layer_norm)
+
+
+def test_scores_that_are_masked_by_a_number_that_a_half_cannot_hold():
+    x = on_device(np.zeros((2, 4), np.float16))
+    with np.errstate(over="ignore"):
+        scores = ops.masked_fill(x, on_device(np.tri(2, 4, dtype=bool)), value=-1e30)
+    p = to_host(ops.softmax(scores).data)
+    assert (p[0, 0], p[1, :2].tolist()) == (0, [0, 0]) and abs(p.sum(axis=1) - 1).max() < 1e-3
+
+
+def test_a_net_of_halves_learns_as_one_of_singles():
+    losses = []
+    for dtype in ("float32", "float16"):
+        model, rng = half_laws.small_net(3, dtype), np.random.default_rng(4)
+        x = rng.normal(size=(16, 6)).astype(dtype)
+        for _ in range(30):
+            batch = Batch(on_device(x), on_device(x[:, :3].copy()))
+            loss = Serial().step(model, batch, ops.mse)
+            for p in model.parameters():
+                assert p.grad is not None
+                p.data -= p.data.dtype.type(0.1) * p.grad
+                p.grad = None
+        losses.append(float(loss))
+    assert losses[0] < 0.6 and abs(losses[1] - losses[0]) < 0.05 * losses[0]
+
+
+def test_a_mixture_of_experts_computes_in_halves():
+    layer = nn.Experts(4, 3, hidden=5, rng=0)
+    layer.to(dtype="float16", device=DEVICE)
+    x = np.random.default_rng(0).normal(size=(2, 6, 4)).astype(np.float16)
+    with Tape() as tape:
+        y = layer(Tensor(on_device(x)))
+        loss = ops.mse(y, on_device(np.zeros(y.shape)))
+    tape.backward(loss, 2.0**8)
+    assert y.dtype == np.float16
+    assert all(p.grad is not None and p.grad.dtype == np.float16 for p in layer.parameters())

@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from minigrad import Parameter, Tape, Tensor
+from minigrad import Parameter, Tape, Tensor, nn, ops
 from minigrad.device import Array, to_host
 from minigrad.memory import base_of, retained_arrays
-from minigrad.module import Module
-from minigrad.testing import Op, is_float, on_device
+from minigrad.module import Module, Sequential
+from minigrad.tape import finish_weights
+from minigrad.testing import DEVICE, Op, is_float, on_device
 
 U, TINY = 2.0**-11, 2.0**-25  # half of the distance of float16 numbers: near 1, and near 0
 
@@ -125,9 +126,9 @@ def takes_half_the_bytes(
     """
     counts = []
     for dtype in (np.float32, np.float16):
-        model.to(dtype=dtype)
+        model.to(dtype=dtype, device=DEVICE)
         with Tape() as tape:
-            y = loss(model(x.astype(dtype) if is_float(x) else x))
+            y = loss(model(on_device(x.astype(dtype) if is_float(x) else x)))
         own = {id(base_of(entry.data)) for entry in tape.entries if type(entry) is not list}
         arrays = [base_of(a) for entry in tape.entries if type(entry) is list for a in arrays_of(entry)]
         arrays = list({id(a): a for a in arrays if id(a) not in own}.values())
@@ -145,3 +146,88 @@ def takes_half_the_bytes(
 def parameters_of(*arrays: np.ndarray) -> list[Parameter]:
     """Parameters of float16 on the device."""
     return [Parameter(on_device(a.astype(np.float16))) for a in arrays]
+
+
+def sums_are_rounded_once(sums: Callable[[Array, tuple[int, ...]], Array], n: int, seed: int) -> None:
+    """The sums of many positive numbers are the exact ones, rounded: all chains are of float32."""
+    x = np.random.default_rng(seed).uniform(0, 0.5, (n, 2)).astype(np.float16)
+    y, exact = to_host(sums(on_device(x), (0,))), x.astype(np.float64).sum(axis=0)
+    assert y.dtype == np.float16, f"a sum is {y.dtype}"
+    assert (abs(y - exact) <= 1.01 * U * exact).all(), f"{y} is the sum {exact}"
+
+
+def multiplies_in_single(product: Callable[..., Array], sizes: tuple[int, int, int], seed: int) -> None:
+    """A product of matrices is that of float32, rounded, also where it is written into an array."""
+    rng, (n, k, m) = np.random.default_rng(seed), sizes
+    a, b = (rng.normal(size=shape).astype(np.float16) for shape in ((n, k), (k, m)))
+    expected = a.astype(np.float32).dot(b.astype(np.float32)).astype(np.float16)
+    y, out = to_host(product(on_device(a), on_device(b))), on_device(np.empty((n, m), np.float16))
+    assert y.dtype == np.float16 and np.array_equal(y, expected), f"{y} is not {expected}"
+    assert product(on_device(a), on_device(b), out) is out and np.array_equal(to_host(out), expected)
+
+
+def a_long_row_and_its_bias_are_rounded_once(linear: Op) -> None:
+    """512, of which in float16 the last terms would be lost, and 512.25, of which the bias leaves 0.25."""
+    inputs = np.full((1, 8192), 0.25), np.full((2, 8192), 0.25), np.array([0.25, -512])
+    inputs[0][0, 0] = 1.25  # 512 + 0.25
+    y = to_host(linear(*parameters_of(*inputs)).data)
+    assert y.tolist() == [[512.5, 0.25]], f"{y} is not 512.5 and 0.25"
+
+
+def small_net(seed: int, dtype: str = "float16") -> Sequential:
+    """Layers with a norm of the batch, activations, a norm of rows, and dropout."""
+    rng = np.random.default_rng(seed)
+    model = nn.Sequential(
+        nn.Linear(6, 8, rng=rng), nn.BatchNorm(8), nn.ReLU(), nn.Linear(8, 8, rng=rng), nn.GELU(),
+        nn.LayerNorm(8), nn.Dropout(0.1, rng=rng), nn.Linear(8, 3, rng=rng),
+    )  # fmt: skip
+    model.to(dtype=dtype, device=DEVICE)
+    return model
+
+
+def gradients(model: Module, x: Array, *, later: bool = False, buffers: bool = False) -> list[np.ndarray]:
+    """The gradients of a scaled loss, of weights ``later`` than the others, or written into ``buffers``."""
+    for p in model.parameters():
+        p.grad, p.grad_buffer = None, on_device(np.empty(p.shape, p.dtype)) if buffers else None
+    with Tape() as tape:
+        y = model(Tensor(x))
+        loss = ops.mse(y, on_device(np.zeros(y.shape)))
+    finish_weights(tape.backward(loss, 2.0**8, weights_later=later))
+    return [to_host(p.grad) for p in model.parameters()]
+
+
+def small_steps_of_running_statistics_count(layer: nn.BatchNorm) -> None:
+    """Of a layer in float16 the running statistics take steps of 2 ** -13, which float16 loses beside 1."""
+    layer.to(dtype="float16", device=DEVICE)
+    assert layer.weight.dtype == np.float16
+    x = on_device(np.array([[0, 1], [2, 5]], np.float16))
+    assert layer(x).dtype == np.float16
+    mean, var = to_host(layer.running_mean), to_host(layer.running_var)
+    assert mean.tolist() == [2.0**-13, 3 * 2.0**-13], f"the mean is {mean}"
+    assert var[0] == 1 + 2.0**-13, f"the variance is {var}"
+    assert layer.eval()(x).dtype == np.float16
+
+
+def asks_once_each_way(batch_norm: Op) -> None:
+    """Forward passes its statistics on once and asks other ranks once, and so does backward ask them."""
+    calls: list[str] = []
+    inputs = parameters_of(np.arange(8).reshape(4, 2), np.ones(2), np.zeros(2))
+
+    def gather(x: Array) -> list[Array]:
+        calls.append("gather")
+        return [x]
+
+    with Tape() as tape:
+        y = batch_norm(*inputs, observe=lambda *_: calls.append("observe"), gather=gather)
+    assert calls == ["gather", "observe"], f"forward: {calls}"
+    tape.backward(y, seed_like(y))
+    assert calls == ["gather", "observe", "gather"], f"forward and backward: {calls}"
+
+
+def a_small_eps_counts(layer_norm: Op) -> None:
+    """A row of equal numbers becomes 0 also with an eps that is 0 in float16."""
+    x, ones, zeros = parameters_of(np.ones((2, 4)), np.ones(4), np.zeros(4))
+    with Tape() as tape, np.errstate(divide="raise", invalid="raise"):
+        y = layer_norm(x, ones, zeros, eps=1e-8)
+        tape.backward(y, seed_like(y))
+    assert not to_host(y.data).any() and np.isfinite(to_host(x.grad)).any()
