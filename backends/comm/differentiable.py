@@ -44,26 +44,31 @@ from minigrad.tensor import Tensor
 from . import collectives
 from .collectives.send_recv import Tag
 from .communicator import Communicator
+from .typed_tape import typed
 
 
+@typed
 @op
 def fan_out(x: Array, *, comm: Communicator) -> OpResult:
     """All ranks use the same x, so their gradients add up: replicated in, partial out."""
     return x, (lambda g: collectives.allreduce(comm, g),)
 
 
+@typed
 @op
 def fan_in(x: Array, *, comm: Communicator) -> OpResult:
     """Partial results add up; each rank gets the whole gradient: partial in, replicated out."""
     return collectives.allreduce(comm, x), (lambda g: g,)
 
 
+@typed
 @op
 def all_reduce(x: Array, *, comm: Communicator) -> OpResult:
     """The sum over all ranks, which each rank uses for its own loss: partial in, partial out."""
     return collectives.allreduce(comm, x), (lambda g: collectives.allreduce(comm, g),)
 
 
+@typed
 @op
 def share_out(x: Array, *, comm: Communicator, axis: int = 0, sizes: Sequence[int] | None = None) -> OpResult:
     """Rank k takes the k-th part of x: replicated in, partial out; all gather the gradients."""
@@ -71,6 +76,7 @@ def share_out(x: Array, *, comm: Communicator, axis: int = 0, sizes: Sequence[in
     return part, (lambda g: concatenate(collectives.allgather(comm, g), axis),)
 
 
+@typed
 @op
 def join_in(x: Array, *, comm: Communicator, axis: int = 0) -> OpResult:
     """All ranks' x, concatenated along ``axis``, for one loss: partial in, replicated out; parts go back."""
@@ -79,6 +85,7 @@ def join_in(x: Array, *, comm: Communicator, axis: int = 0) -> OpResult:
     return concatenate(xs, axis), (lambda g: cut(g, axis, sizes)[rank],)
 
 
+@typed
 @op
 def broadcast(x: Array, *, comm: Communicator, root: int = 0) -> OpResult:
     """The root's x on every rank; the ranks' gradients add up at the root. Other ranks' x gets zeros."""
@@ -91,6 +98,7 @@ def broadcast(x: Array, *, comm: Communicator, root: int = 0) -> OpResult:
     return collectives.broadcast(comm, x, root), (to_root,)
 
 
+@typed
 @op
 def sum_to(x: Array, *, comm: Communicator, root: int = 0) -> OpResult:
     """The sum over all ranks on the root, a token elsewhere; each rank gets the root's gradient."""
@@ -98,6 +106,7 @@ def sum_to(x: Array, *, comm: Communicator, root: int = 0) -> OpResult:
     return token(x) if total is None else total, (lambda g: collectives.broadcast(comm, g, root),)
 
 
+@typed
 @op
 def scatter(
     x: Array, *, comm: Communicator, root: int = 0, axis: int = 0, sizes: Sequence[int] | None = None
@@ -116,6 +125,7 @@ def scatter(
     return collectives.scatter(comm, parts, root), (to_root,)
 
 
+@typed
 @op
 def gather(x: Array, *, comm: Communicator, root: int = 0, axis: int = 0) -> OpResult:
     """All ranks' x, concatenated, on the root, a token elsewhere; the root scatters the gradient."""
@@ -128,6 +138,7 @@ def gather(x: Array, *, comm: Communicator, root: int = 0, axis: int = 0) -> OpR
     return concatenate(xs, axis) if xs else token(x), (from_root,)
 
 
+@typed
 @op
 def all_gather(x: Array, *, comm: Communicator, axis: int = 0) -> OpResult:
     """All ranks' x, concatenated along ``axis``, on every rank: partial in, partial out.
@@ -140,6 +151,7 @@ def all_gather(x: Array, *, comm: Communicator, axis: int = 0) -> OpResult:
     return concatenate(xs, axis), (lambda g: collectives.reduce_scatter(comm, cut(g, axis, sizes)),)
 
 
+@typed
 @op
 def reduce_scatter(
     x: Array, *, comm: Communicator, axis: int = 0, sizes: Sequence[int] | None = None
@@ -152,6 +164,7 @@ def reduce_scatter(
     return part, (lambda g: concatenate(collectives.allgather(comm, g), axis),)
 
 
+@typed
 @op
 def all_to_all(
     x: Array,
@@ -174,6 +187,7 @@ def all_to_all(
     )
 
 
+@typed
 @op
 def send(x: Array, *, comm: Communicator, to: int, tag: int = Tag.FORWARD) -> OpResult:
     """Send x to another rank; the token's backward starts by receiving the gradient, with ``tag`` + 1."""
@@ -181,6 +195,7 @@ def send(x: Array, *, comm: Communicator, to: int, tag: int = Tag.FORWARD) -> Op
     return token(x), (lambda g: comm.recv(to, tag + 1),)
 
 
+@typed
 @op
 def receive(stub: Array, *, comm: Communicator, source: int, tag: int = Tag.FORWARD) -> OpResult:
     """The array that another rank sends; backward sends the gradient back, with ``tag`` + 1.

@@ -24,10 +24,12 @@ from minigrad.work import Loss
 
 from ...comm.collectives import allreduce
 from ...comm.communicator import Communicator
+from ...comm.typed_tape import typed
 from .linear import ColumnLinear
 from .sharding import Shard, ShardedTensor
 
 
+@typed
 @op
 def sharded_cross_entropy(
     logits: Array, labels: Array, *, shard: Shard, ignore_index: int | None = None, reduction: str = "mean"

@@ -17,12 +17,14 @@ from minigrad.tensor import Parameter, Tensor
 
 from ...comm import differentiable
 from ...comm.communicator import Communicator
+from ...comm.typed_tape import typed
 from .class_parallel import ClassLinear
 from .layer import ShardedLayer
 from .sharding import Shard, ShardedTensor, even_shard
 from .tokens import TOKENS
 
 
+@typed
 @op
 def embedding_of_part(weight: Array, indices: Array, *, shard: Shard) -> OpResult:
     """The rows ``indices`` (B, S) of a table (symbols, width) of which this rank has some; others are 0.
