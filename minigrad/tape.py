@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -92,7 +92,7 @@ class Tape:
         self.leaves: dict[int, int] = {}
         self._tokens: list[Any] = []
 
-    def __enter__(self) -> Tape:
+    def __enter__(self) -> Self:
         self._tokens.append(current_tape.set(self))
         return self
 

@@ -94,16 +94,16 @@ def result_of(op: str, inputs: Sequence[tuple[str, GradientType]], ranks: int) -
         added += [] if weights or len(inputs) > 1 else ["a constant"]
         if added:
             return (
-                f"{added[0]} is added to each of {ranks} terms of a sum, which has it {ranks} times then; add "
-                "it once, after fan_in"
+                f"{added[0]} is added to a term of a sum on each of {ranks} ranks, so it counts {ranks} "
+                "times; add it after fan_in"
             )
     elif PARTIAL in kinds and op != "part_along" and (op not in LINEAR or kinds.count(PARTIAL) > 1):
-        return f"{ranks} ranks have terms of a sum, and {op} of these are no terms of {op}; put fan_in before"
+        return f"each of {ranks} ranks has one term of a sum, and {op} is not linear; put fan_in before"
     if REPLICATED in kinds and {*kinds} != {REPLICATED}:
         name = inputs[kinds.index(REPLICATED)][0]
         return (
-            f"the gradient of {name} is partial over {ranks} ranks, which differ here, and nothing sums it; "
-            "put fan_out before, or, for a parameter, sum it after backward"
+            f"the gradient of {name} is partial over {ranks} ranks, which compute differently here, and "
+            "nothing sums it; put fan_out before, or, if it is a parameter, sum it after backward"
         )
     if weights or PARTIAL in kinds:
         return PARTIAL

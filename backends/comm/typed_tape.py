@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, NoReturn, ParamSpec, cast
 
 from minigrad.checked_entries import op_of
 from minigrad.recompute import Segment
 from minigrad.tape import Tape, current_tape
 from minigrad.tensor import Tensor
-from minigrad.tensor_base import TensorBase
 
 from .communicator import Communicator
 from .gradient_types import REPLICATED, RULES, GradientType, mismatch, refusal, result_of
@@ -66,9 +65,10 @@ class TypedEntries(list):
 
     def append(self, entry: Any) -> None:
         if isinstance(entry, Segment):
-            return entry.record(self)  # its ops, in a second run
+            entry.record(self)  # its ops, in a second run
+            return
         types, self.communicated = self.communicated, None
-        if isinstance(entry, TensorBase):
+        if isinstance(entry, Tensor):
             types = self.leaves.get(entry, {})
         elif types is None:
             axes = {comm for index, *_ in entry for comm in self.types[index]}
@@ -81,7 +81,9 @@ class TypedEntries(list):
         op = op_of([pullback for *_, pullback in entry])
         inputs = [(self.name(index), self.types[index].get(comm, REPLICATED)) for index, *_ in entry]
         result = result_of(op, inputs, comm.size)
-        return self.fail(op, result) if isinstance(result, str) else result
+        if isinstance(result, str):
+            self.fail(op, result)
+        return result
 
     def communicate(self, op: str, index: int, comm: Communicator) -> None:
         """Type what ``op`` is about to make of an entry."""
@@ -90,18 +92,18 @@ class TypedEntries(list):
             self.fail(op, f"{name} {reason}")
         self.communicated = {**self.types[index], comm: RULES[op][1]}
 
-    def fail(self, op: str, reason: str) -> Any:
+    def fail(self, op: str, reason: str) -> NoReturn:
         raise GradientTypeError(f"{op}{self.layer}: {reason}")
 
     def name(self, index: int) -> str:
         """An entry in words; after a parameter its layer is the one at work."""
         entry = self[index]
-        if not isinstance(entry, TensorBase):
+        if not isinstance(entry, Tensor):
             return f"the result of {op_of([pullback for *_, pullback in entry])}"
         name = self.names.get(id(entry))
         if name is None:
             return f"the input of shape {entry.shape}"
-        self.layer = f" in layer {name.rpartition('.')[0]}"
+        self.layer = f" in layer {name.rpartition('.')[0] or name}"
         return name
 
 
@@ -110,11 +112,10 @@ def typed(op: Callable[P, Tensor]) -> Callable[P, Tensor]:
 
     @wraps(op)
     def communicate(*inputs: P.args, **settings: P.kwargs) -> Tensor:
-        tape: Any = current_tape.get()
+        tape, x, named = current_tape.get(), cast(Any, inputs[0]), cast(Any, settings)
         if tape is not None and isinstance(tape.entries, TypedEntries):
-            index = tape.index_of(inputs[0])
+            comm, index = named["comm"] if "comm" in named else named["shard"].comm, tape.index_of(x)
             if index is not None:
-                comm: Any = settings["comm"] if "comm" in settings else settings["shard"].comm
                 tape.entries.communicate(op.__name__, index, comm)
         return op(*inputs, **settings)
 
