@@ -101,9 +101,10 @@ def result_of(op: str, inputs: Sequence[tuple[str, GradientType]], ranks: int) -
         return f"each of {ranks} ranks has one term of a sum, and {op} is not linear; put fan_in before"
     if REPLICATED in kinds and {*kinds} != {REPLICATED}:
         name = inputs[kinds.index(REPLICATED)][0]
+        other = ", or take the other input before its fan_out" if FAN_OUT in kinds else ""
         return (
             f"the gradient of {name} is partial over {ranks} ranks, which compute differently here, and "
-            "nothing sums it; put fan_out before, or, if it is a parameter, sum it after backward"
+            f"nothing sums it; put fan_out before it{other}; a parameter may be summed after backward"
         )
     if weights or PARTIAL in kinds:
         return PARTIAL

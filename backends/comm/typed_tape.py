@@ -1,6 +1,6 @@
 """A tape that finds a missing or doubled sum over ranks in forward alone, by the types of its tensors.
 
-Lecture section: model parallelism. Lesson: 11_model_parallel, by ``gradient_types.py``.
+Lecture section: model parallelism. Lesson: 11_model_parallel.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NoReturn, ParamSpec, cast
 from minigrad.checked_entries import op_of
 from minigrad.recompute import Segment
 from minigrad.tape import Tape, current_tape
-from minigrad.tensor import Tensor
+from minigrad.tensor import Parameter, Tensor
 
 from .communicator import Communicator
 from .gradient_types import REPLICATED, RULES, GradientType, mismatch, refusal, result_of
@@ -103,7 +103,8 @@ class TypedEntries(list):
         name = self.names.get(id(entry))
         if name is None:
             return f"the input of shape {entry.shape}"
-        self.layer = f" in layer {name.rpartition('.')[0] or name}"
+        if isinstance(entry, Parameter):
+            self.layer = f" in layer {name.rpartition('.')[0] or name}"
         return name
 
 

@@ -1,6 +1,6 @@
 """The types of the parameters of a split model, by which a ``TypedTape`` checks a forward pass of it.
 
-Lecture section: model parallelism. Lesson: 11_model_parallel, by ``comm/gradient_types.py``.
+Lecture section: model parallelism. Lesson: 11_model_parallel.
 """
 
 from __future__ import annotations

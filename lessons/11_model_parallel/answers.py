@@ -6,12 +6,14 @@ from minigrad_course.lesson.questions import Question
 from backends.comm import differentiable, run_ranks
 from backends.comm.collectives import ring_allreduce
 from backends.comm.communicator import WithAllreduce
+from backends.comm.gradient_types import SPLIT, SPLIT_INPUTS
 from backends.comm.trace import Traced
+from backends.comm.typed_tape import GradientTypeError, TypedTape
 from backends.model_parallel import ModelParallel
 from backends.model_parallel.layers.linear import RowLinear
 from backends.model_parallel.layers.sharding import ShardedTensor
 from backends.model_parallel.plan import SPLITS
-from minigrad import Tape, Tensor, nn, ops
+from minigrad import Parameter, Tape, Tensor, nn, ops
 from minigrad.data import Batch, shares
 from minigrad.serial import Serial
 
@@ -126,6 +128,111 @@ def from_zero(student):
     )
 
 
+def typed_step(comm, block, *, rows=False, bias=None):
+    """What the types say in forward; the gradients of sum(y^2) for x, W1, W2 and, if there is one, the bias.
+
+    With ``rows`` a rank has only some rows of x.
+    """
+    rng = np.random.default_rng(2)
+    x, w1, w2 = rng.normal(size=(6, 4)), rng.normal(size=(4, 7)), rng.normal(size=(7, 4))
+    own = shares(7, comm.size)[comm.rank]
+    leaf = Tensor(x[shares(6, comm.size)[comm.rank]] if rows else x, requires_grad=True)
+    leaves = {"x": leaf, "W1": Parameter(w1[:, own]), "W2": Parameter(w2[own])}
+    leaves |= {} if bias is None else {"b": Parameter(bias)}
+    types = {leaves["W1"]: {comm: SPLIT}, leaves["W2"]: {comm: SPLIT_INPUTS}}
+    said = ""
+    try:
+        with TypedTape(types | ({leaf: {comm: SPLIT}} if rows else {}), leaves) as tape:
+            y = block(*leaves.values(), comm)
+            loss = ops.sum(y * y)
+        tape.check_loss(loss)
+    except GradientTypeError as error:
+        said = str(error)
+    with Tape() as tape:
+        y = block(*leaves.values(), comm)
+        loss = ops.sum(y * y)
+    tape.backward(loss)
+    return said, [leaf.grad for leaf in leaves.values()]
+
+
+def off_from_serial(by_rank, serial, *, rows=False):
+    """Errors of the gradients of x, W1, W2 and the bias, relative to the largest element of each."""
+    join = [np.vstack if rows else np.mean, np.hstack, np.vstack, np.mean]
+    errors = []
+    for i, whole in enumerate(serial):
+        parts = [gradients[i] for gradients in by_rank]
+        g = join[i](parts, axis=0) if join[i] is np.mean else join[i](parts)
+        errors.append(abs(g - whole).max() / abs(whole).max())
+    return errors
+
+
+def mended(block, right, **settings):
+    """Raise AssertionError, with what the types say, unless ``block`` is typed and trains as ``right``."""
+    [(_, serial)] = run_ranks(1, lambda comm: typed_step(comm, right, **settings))
+    results = run_ranks(RANKS, lambda comm: typed_step(comm, block, **settings))
+    said = results[0][0]
+    assert not said, f"the types say: {said}"
+    off = max(off_from_serial([g for _, g in results], serial, rows=settings.get("rows", False)))
+    assert off < 1e-12, f"the types find nothing, but this is another block: a gradient is off by {off:.0%}"
+
+
+def bias_by_types(student):
+    def wrong(x, w1, w2, b, comm):
+        hidden = ops.tanh(differentiable.fan_out(x, comm=comm) @ w1)
+        return differentiable.fan_in(hidden @ w2 + b, comm=comm) + x
+
+    def right(x, w1, w2, b, comm):
+        hidden = ops.tanh(differentiable.fan_out(x, comm=comm) @ w1)
+        return differentiable.fan_in(hidden @ w2, comm=comm) + b + x
+
+    mended(student.block, right, bias=np.full(4, 0.5))
+    [(_, serial)] = run_ranks(1, lambda comm: typed_step(comm, right, bias=np.zeros(4)))
+    results = run_ranks(RANKS, lambda comm: typed_step(comm, wrong, bias=np.zeros(4)))
+    off = max(off_from_serial([g for _, g in results], serial))
+    return f"from b = 0 no gradient is off by more than {off:.0e}; the types said: {results[0][0]}"
+
+
+def other_use(student):
+    def wrong(x, w1, w2, comm):
+        front = differentiable.fan_out(x, comm=comm)
+        return differentiable.fan_in(ops.tanh(front @ w1) @ w2, comm=comm) + front
+
+    def right(x, w1, w2, comm):
+        front = differentiable.fan_out(x, comm=comm)
+        return differentiable.fan_in(ops.tanh(front @ w1) @ w2, comm=comm) + x
+
+    mended(student.residual, right)
+    [(_, (x, w1, w2))] = run_ranks(1, lambda comm: typed_step(comm, right))
+    results = run_ranks(RANKS, lambda comm: typed_step(comm, wrong))
+    rng = np.random.default_rng(2)
+    inputs, one, two = rng.normal(size=(6, 4)), rng.normal(size=(4, 7)), rng.normal(size=(7, 4))
+    direct = 2 * (np.tanh(inputs @ one) @ two + inputs)  # the gradient through the residual connection
+    off = abs(results[0][1][0] - (x + (RANKS - 1) * direct)).max() / abs(x).max()
+    return (
+        f"the gradient of x is that of one machine and {RANKS - 1} times the residual part more, to "
+        f"{off:.0e}: all ranks have this part whole, and fan_out adds it up; the types said: {results[0][0]}"
+    )
+
+
+def two_gathers(student):
+    def wrong(x, w1, w2, comm):
+        whole = differentiable.join_in(x, comm=comm, axis=0)
+        return differentiable.fan_in(ops.tanh(whole @ w1) @ w2, comm=comm)
+
+    def right(x, w1, w2, comm):
+        whole = differentiable.all_gather(x, comm=comm, axis=0)
+        return differentiable.fan_in(ops.tanh(whole @ w1) @ w2, comm=comm)
+
+    mended(student.tokens, right, rows=True)
+    [(_, serial)] = run_ranks(1, lambda comm: typed_step(comm, right, rows=True))
+    results = run_ranks(RANKS, lambda comm: typed_step(comm, wrong, rows=True))
+    off = off_from_serial([g for _, g in results], serial, rows=True)
+    return (
+        f"with join_in the gradient of x is off by {off[0]:.0%} of its largest element, those of W1 and W2 "
+        f"by {max(off[1:]):.0e}: a rank took its rows of its own gradient; the types said: {results[0][0]}"
+    )
+
+
 QUESTIONS = [
     Question("b", without_the_op, (("    return differentiable.fan_out(x, comm=comm)\n", "    return x\n"),)),
     Question(
@@ -134,4 +241,16 @@ QUESTIONS = [
         (('PLAN = {"1": "column", "3": "row"}', 'PLAN = {"1": "row", "3": "column"}'),),
     ),
     Question("c", from_zero, ((" = [0.5, -0.5, 0.25, 0.0]", " = [0.0, 0.0, 0.0, 0.0]"),)),
+    Question(
+        "b",
+        bias_by_types,
+        (
+            (
+                "hidden @ w2 + b, comm=comm)\n    return y + x\n",
+                "hidden @ w2, comm=comm)\n    return y + b + x\n",
+            ),
+        ),
+    ),
+    Question("b", other_use, (("@ w2, comm=comm) + front\n", "@ w2, comm=comm) + x\n"),)),
+    Question("a", two_gathers, (("differentiable.join_in(x,", "differentiable.all_gather(x,"),)),
 ]

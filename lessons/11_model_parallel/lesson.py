@@ -2,7 +2,8 @@
 
 Lecture section: model parallelism. First the slide itself: each rank computes some neurons, and all gather
 the outputs. Then a split by columns followed by one by rows, which sends less; the same for convolutions, by
-filters and by channels; a loss of many classes; and whole layers on ranks, where ranks wait.
+filters and by channels; a loss of many classes; whole layers on ranks, where ranks wait; and types, which
+find a missing sum without a backward pass.
 
     python lessons/11_model_parallel/lesson.py
 
@@ -20,12 +21,15 @@ from minigrad_course.shared.style import start_lesson
 
 from backends.comm import differentiable, run_ranks
 from backends.comm.collectives import allgather, ring_allreduce
+from backends.comm.gradient_types import FAN_OUT, PARTIAL, REPLICATED, SPLIT, SPLIT_INPUTS
 from backends.comm.timeline import draw, gantt
+from backends.comm.typed_tape import GradientTypeError, TypedTape
 from backends.model_parallel import ModelParallel
 from backends.model_parallel.layers.linear import RowLinear
 from backends.model_parallel.layers.sharding import ShardedTensor
+from backends.model_parallel.parameter_types import parameter_types
 from backends.model_parallel.plan import SPLITS
-from minigrad import Tape, Tensor, mnist, nn, ops
+from minigrad import Parameter, Tape, Tensor, mnist, nn, ops
 from minigrad.data import Batch, shares
 from minigrad.figures import save
 from minigrad.serial import Serial
@@ -469,6 +473,119 @@ for net, figures in read_result("speedup")["nets"].items():
     print(f"   {net}, batch {figures['batch_size']}: on one process {one:.2f}, on two {two:.2f}")
     difference = figures["largest_difference"]
     assert difference < 1e-12, f"{net}: a loss differs from serial by {difference:.1e}, limit 1e-12"
+
+# %% [markdown]
+# ## 10. Types: a missing sum, without a backward pass
+# Every mistake of this lesson leaves the output as it is, or nearly so, and raises no error: it is a sum over
+# ranks that is missing, or one too many. It can be seen in forward alone. Give each tensor a *type*: how
+# its values are spread over the ranks, and how its gradients are.
+#
+# | type | values | gradients | for example |
+# |---|---|---|---|
+# | REPLICATED | the same on all ranks | the same | x; all ranks go on alike, for one loss |
+# | FAN_OUT | the same | partial: the terms of a sum | x after `fan_out`: each rank uses it differently |
+# | SPLIT | each rank has a part | each rank has its part | some of the neurons |
+# | PARTIAL | partial: the terms of a sum | the same | the products of a split by rows |
+#
+# Each collective takes one type and gives another: `fan_out` makes FAN_OUT of REPLICATED, `fan_in` makes
+# REPLICATED of PARTIAL. Ops between them keep types. A REPLICATED tensor may only meet others of its type:
+# beside a part of a rank its gradient would be partial, and nothing would sum it. `TypedTape` does this
+# bookkeeping while a forward pass is recorded. Below, the block of part 3 with its types, written by hand.
+
+# %%
+print("\n10. Types: a missing sum, without a backward pass")
+NAMES = {REPLICATED: "REPLICATED", FAN_OUT: "FAN_OUT", SPLIT: "SPLIT", PARTIAL: "PARTIAL"}
+
+
+def types_of_a_block(comm):
+    own = shares(7, comm.size)[comm.rank]
+    x, w1, w2 = Tensor(inputs, requires_grad=True), Parameter(W1[:, own]), Parameter(W2[own])
+    with TypedTape({w1: {comm: SPLIT}, w2: {comm: SPLIT_INPUTS}}) as tape:
+        front = differentiable.fan_out(x, comm=comm)
+        hidden = ops.tanh(front @ w1)
+        terms = hidden @ w2
+        y = differentiable.fan_in(terms, comm=comm)
+    tensors = {"x": x, "fan_out(x)": front, "tanh(... W1)": hidden, "... W2": terms, "fan_in(...)": y}
+    return {name: NAMES[tape.types_of(tensor).get(comm, REPLICATED)] for name, tensor in tensors.items()}
+
+
+types = run_ranks(2, types_of_a_block)[0]
+for name, kind in types.items():
+    print(f"   {name:13} {kind}")
+assert [*types.values()] == ["REPLICATED", "FAN_OUT", "SPLIT", "PARTIAL", "REPLICATED"], types
+
+# %% [markdown]
+# Now all six ways to put something, or nothing, at both ends of the block. What the types say in forward is
+# compared with what a backward pass computes: they refuse a block exactly if its gradient is wrong.
+
+# %%
+FRONTS = {"nothing": lambda x, comm: x, "fan_out": differentiable.fan_out}
+ENDS = {
+    "nothing": lambda x, comm: x,
+    "fan_in": differentiable.fan_in,
+    "all_reduce": differentiable.all_reduce,
+}
+
+
+def said_by_types(comm, front, end):
+    """What the types say of the block in forward; nothing if all sums are there."""
+    own = shares(7, comm.size)[comm.rank]
+    x, w1, w2 = Tensor(inputs, requires_grad=True), Parameter(W1[:, own]), Parameter(W2[own])
+    types = {w1: {comm: SPLIT}, w2: {comm: SPLIT_INPUTS}}
+    try:
+        with TypedTape(types, {"x": x, "W1": w1, "W2": w2}) as tape:
+            y = end(ops.tanh(front(x, comm=comm) @ w1) @ w2, comm=comm)
+            loss = ops.sum(y * y)
+        tape.check_loss(loss)
+    except GradientTypeError as error:
+        return str(error)
+    return ""
+
+
+def block(front, end):
+    def output(x, comm):
+        own = shares(7, comm.size)[comm.rank]
+        return end(ops.tanh(front(x, comm=comm) @ W1[:, own]) @ W2[own], comm=comm)
+
+    return output
+
+
+print("   before the columns, after the rows:  error of the gradient, what the types say")
+for (first, front), (last, end) in ((f, e) for f in FRONTS.items() for e in ENDS.items()):
+    off = max(errors(block(front, end))[0])
+    said = run_ranks(2, lambda comm, f=front, e=end: said_by_types(comm, f, e))[0]
+    short = said.rpartition(": ")[2].partition(" over")[0].partition(",")[0] or "right"
+    print(f"   {first:8} {last:10} {off:5.0%}  {short}")
+    assert (off > 1e-12) == bool(said), f"{first}, {last}: the gradient is off by {off:.0e}, and {said!r}"
+
+# %% [markdown]
+# The library's layers say which of their parameters are split, and how (`parameter_types`), so a whole model
+# can be checked. The first step of the wrong layer of part 6 has the right gradients, as its biases are
+# zero; the types see the mistake there, and name the layer.
+
+# %%
+for strategy in (ModelParallel, Wrong):
+
+    def check(comm, strategy=strategy):
+        model = strategy(comm, PAIR).place(perceptron(784, 100, 10))
+        try:
+            with TypedTape(parameter_types(model), model.named_parameters()) as tape:
+                loss = ops.cross_entropy(model(batch.x), batch.y)
+            tape.check_loss(loss)
+        except GradientTypeError as error:
+            return str(error)
+        return ""
+
+    said = run_ranks(3, check)[0]
+    print(f"   {strategy.__name__}: " + (said.replace(", so", ",\n      so") or "no sum is missing"))
+    assert ("3.bias is added" in said) == (strategy is Wrong), f"{strategy.__name__}: {said!r}"
+
+# %% [markdown]
+# What types do not see: whether an op computes what its rule says (tests of adjoints see that, lesson 06),
+# and constants, which have no gradient. Layers in space and on a grid have no types here.
+#
+# Read: the documentation of spmd_types, docs/local_spmd_types.md in github.com/meta-pytorch/spmd_types,
+# which calls the four types Invariant, Replicate, Varying and Partial.
 
 # %%
 print(f"\nFigures: {FIGURES}/")

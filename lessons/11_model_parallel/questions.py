@@ -5,6 +5,7 @@ and run minigrad lesson 11 --check.
 """
 
 from backends.comm import differentiable
+from minigrad import ops
 
 # %% [markdown]
 # ## 1. The op in front of the columns
@@ -53,6 +54,67 @@ PLAN = {"1": "column", "3": "row"}
 # %%
 PREDICTION_3 = ""
 BIASES_AT_THE_START = [0.5, -0.5, 0.25, 0.0]
+
+
+# %% [markdown]
+# ## 4. A block with types
+# Three ranks compute y = tanh(x W1) W2 + b + x: columns, rows, a bias, a residual connection. The block
+# below, with f and g set by hand, is wrong. It is typed in forward, on a `TypedTape`, before the first step,
+# in which b is 0. What do the types say? Edit: mend the block, so that the types find nothing.
+#
+# - a: that the gradient of b is partial, and that nothing sums it
+# - b: that b counts three times
+# - c: nothing: in this step all gradients are right
+
+# %%
+PREDICTION_4 = ""
+
+
+def block(x, w1, w2, b, comm):
+    """Of w1 this rank has some columns, of w2 the rows that belong to them; x and b are whole."""
+    hidden = ops.tanh(differentiable.fan_out(x, comm=comm) @ w1)
+    y = differentiable.fan_in(hidden @ w2 + b, comm=comm)
+    return y + x
+
+
+# %% [markdown]
+# ## 5. The other use of x
+# In the block below the residual connection, too, takes what the columns get. The output is right. The
+# gradient of x has two parts: one through the columns, one through the residual connection. What is the
+# gradient of x on three ranks? Edit: mend the block, so that the types find nothing.
+#
+# - a: right: both parts pass `fan_out`, which sums what must be summed
+# - b: the part through the columns is right, the other one counts three times
+# - c: both parts count three times
+
+# %%
+PREDICTION_5 = ""
+
+
+def residual(x, w1, w2, comm):
+    """The parts of w1 and w2 are as above."""
+    front = differentiable.fan_out(x, comm=comm)
+    return differentiable.fan_in(ops.tanh(front @ w1) @ w2, comm=comm) + front
+
+
+# %% [markdown]
+# ## 6. Two gathers
+# Each of three ranks has some rows of x, all ranks need the whole for their columns, and the output is whole
+# again: a block whose tokens are split. Forward, `join_in` and `all_gather` are the same. What is the
+# gradient of a rank's rows of x with `join_in`? Edit: mend the block, so that the types find nothing.
+#
+# - a: only what came through this rank's own columns
+# - b: three times too large
+# - c: right, and `all_gather` would make it three times too large
+
+# %%
+PREDICTION_6 = ""
+
+
+def tokens(x, w1, w2, comm):
+    """Of x this rank has some rows; the parts of w1 and w2 are as above, and y is whole."""
+    whole = differentiable.join_in(x, comm=comm, axis=0)
+    return differentiable.fan_in(ops.tanh(whole @ w1) @ w2, comm=comm)
 
 
 if __name__ == "__main__":

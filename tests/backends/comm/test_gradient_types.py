@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from backends.comm import differentiable, run_ranks
 from backends.comm.gradient_types import FAN_OUT, PARTIAL, RULES, SPLIT
 from backends.comm.typed_tape import GradientTypeError, TypedTape
-from minigrad import Tape, Tensor, ops
+from minigrad import Parameter, Tape, Tensor, ops
 from tests.backends.comm.gradient_type_laws import (
     BLOCKS,
     OPS,
@@ -50,7 +50,7 @@ def typed(work, kind=None, ranks=2):
     """What ``work`` of a tensor of this type, and of a communicator, raises or returns on rank 0."""
 
     def on_rank(comm):
-        x = Tensor(np.ones((2, 4)), requires_grad=True)
+        x = Parameter(np.ones((2, 4)))
         with TypedTape({} if kind is None else {x: {comm: kind}}, {"1.weight": x}) as tape:
             return [*tape.types_of(work(x, comm)).values()]
 

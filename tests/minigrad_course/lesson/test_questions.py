@@ -11,7 +11,14 @@ from minigrad_course.lesson.questions import QUESTIONS, answered, check, questio
 ROOT = Path(__file__).parents[3]
 LESSONS = sorted(file.parent for file in (ROOT / "lessons").glob(f"[0-9]*/{QUESTIONS}"))
 WITH_ASSIGNMENT = {"02", "05", "06", "08", "10", "11", "12", "13", "16"}
-OF_ALL_PARTS = {"06": 6, "14": 8, "15": 8, "17": 9, "18": 7}  # lessons of more parts, with more questions
+OF_ALL_PARTS = {
+    "06": 6,
+    "11": 6,
+    "14": 8,
+    "15": 8,
+    "17": 9,
+    "18": 7,
+}  # lessons of more parts, with more questions
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=lambda folder: folder.name)
