@@ -19,8 +19,9 @@ from ..comm import collectives
 from ..comm.collectives import AUTOMATIC, Allreduce, AutomaticAllreduce
 from ..comm.communicator import Communicator
 from .allreduce_choice import AllreduceChoice
+from .bucket import Bucket, make_buckets
 from .bucket_size import best_bucket_bytes
-from .data_parallel import Bucket, DataParallel, make_buckets
+from .data_parallel import DataParallel
 from .flat import buckets
 
 

@@ -23,7 +23,7 @@ from minigrad.traits import Traits
 from ..comm.collectives import allreduce
 from ..comm.communicator import Communicator
 from ..comm.shared_memory import SharedMemory
-from .data_parallel import Bucket
+from .bucket import Bucket
 from .flat import FlatLayout
 from .sharded_optimizer import Elements, ShardedOptimizer
 from .synchronous import SynchronousDataParallel

@@ -24,7 +24,8 @@ from ...comm.collectives import Allreduce, allreduce
 from ...comm.communicator import Communicator
 from ...consistency import refuse_half
 from ..allreduce_choice import AllreduceChoice
-from ..data_parallel import Bucket, DataParallel
+from ..bucket import Bucket
+from ..data_parallel import DataParallel
 from ..flat import FlatLayout
 from .compressor import Compressor
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from backends.comm.collectives import naive_broadcast
-from backends.data_parallel.data_parallel import Bucket
+from backends.data_parallel.bucket import Bucket
 from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.flat import buckets as fill_buckets
 from minigrad.data import shares

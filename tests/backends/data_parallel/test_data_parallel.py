@@ -1,5 +1,5 @@
-"""Laws of backends/data_parallel/data_parallel.py: ranks train like one machine, by every gradient, on
-every rank, for any number of samples.
+"""Laws of backends/data_parallel/data_parallel.py and backends/data_parallel/bucket.py: ranks train like one
+machine, by every gradient, on every rank, for any number of samples.
 """
 
 import numpy as np

@@ -15,7 +15,7 @@ from backends.comm.collectives import naive_allreduce
 from backends.comm.trace import Traced
 from backends.consistency import trained_parameters
 from backends.data_parallel import DataParallel, shared_memory
-from backends.data_parallel.data_parallel import Bucket
+from backends.data_parallel.bucket import Bucket
 from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.shared_memory import SharedMemoryDataParallel
 from backends.laws import trains_like_serial
