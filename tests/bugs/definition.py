@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -12,6 +13,8 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"minigrad": ROOT, "backends": ROOT, "minigrad_course": ROOT / "lessons", "tests": ROOT}
 """The packages in which definitions are matches, each with the folder that it is in."""
+
+FIRST_WORDS = re.compile(r"^ *(?:(?:async )?def |class )?(\w+(?:, \w+)*)", re.MULTILINE)
 
 
 class Definition(NamedTuple):
@@ -29,8 +32,12 @@ def definition(name: str) -> Definition:
 
     Raises LookupError where there is none, or where there are several.
     """
-    matches = definitions_by_name()[name.rpartition(".")[2]]
-    matches = [one for one in matches if f".{one}".endswith(f".{name}")]
+    matches = [
+        one
+        for file, module in files_by_first_word().get(name.rpartition(".")[2], {}).items()
+        for one in definitions_in(file, module)
+        if f".{one}".endswith(f".{name}")
+    ]
     if len(matches) != 1:
         which = f": {', '.join(map(str, matches))}; write more of the module's name" if matches else ""
         raise LookupError(f"{name} names {len(matches)} definitions of the project{which}")
@@ -38,16 +45,25 @@ def definition(name: str) -> Definition:
 
 
 @cache
-def definitions_by_name() -> Mapping[str, list[Definition]]:
-    """All definitions of the project, by the last part of their names."""
-    matches: defaultdict[str, list[Definition]] = defaultdict(list)
+def files_by_first_word() -> Mapping[str, Mapping[Path, str]]:
+    """The project's files with a line whose first word, or what it defines, this is; with their modules.
+
+    A process that looks for a few definitions parses only these files, not all of the project.
+    """
+    files: defaultdict[str, dict[Path, str]] = defaultdict(dict)
     for package, folder in PACKAGES.items():
         for file in sorted((folder / package).rglob("*.py")):
             module = ".".join(file.relative_to(folder).with_suffix("").parts).removesuffix(".__init__")
-            names = {name for name, _ in nodes_of(file.read_text(encoding="utf-8"))}
-            for name in sorted(names):
-                matches[name.rpartition(".")[2]].append(Definition(module, name))
-    return matches
+            for names in set(FIRST_WORDS.findall(file.read_text(encoding="utf-8"))):
+                for name in names.split(", "):
+                    files[name][file] = module
+    return files
+
+
+@cache
+def definitions_in(file: Path, module: str) -> list[Definition]:
+    names = {name for name, _ in nodes_of(file.read_text(encoding="utf-8"))}
+    return [Definition(module, name) for name in sorted(names)]
 
 
 def nodes_of(text: str) -> Iterator[tuple[str, ast.stmt]]:

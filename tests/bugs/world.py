@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import resolve_name
@@ -21,6 +22,9 @@ from typing import Any, NamedTuple
 from tests.bugs.definition import PACKAGES, Definition, changed
 
 FAST = "minigrad.ops.fast"
+IMPORT = re.compile(
+    r"^ *((?:import |from \S+ import (?=[^(\n]+$)).*|from \S+ import \([^)]*\))", re.MULTILINE
+)
 
 Changes = Sequence[tuple[Definition, str, str]]
 """Definitions of a module, each with a piece of its text, and what stands in its place."""
@@ -63,9 +67,7 @@ class World:
             setattr(package, last, module)
         if file is not None:
             text = self.texts.get(name)
-            exec(
-                code(name, file) if text is None else compile(text, f"{file} (changed)", "exec"), vars(module)
-            )
+            exec(code(name) if text is None else compile(text, f"{file} (changed)", "exec"), vars(module))
         return module
 
     def find(
@@ -130,7 +132,7 @@ def imports_of(name: str) -> frozenset[str]:
     """The modules of the project that a module's text imports, also within functions; nothing is imported."""
     file, modules = file_of(name), set[str]()
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if file.exists() else ():
+    for node in statements_of_imports(file) if file.exists() else ():
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -142,6 +144,15 @@ def imports_of(name: str) -> frozenset[str]:
     return frozenset(module for module in modules if module.partition(".")[0] in PACKAGES)
 
 
+def statements_of_imports(file: Path) -> Iterator[ast.AST]:
+    """The import statements of a file, also those in texts of programs, parsed without the rest."""
+    text = file.read_text(encoding="utf-8")
+    try:
+        return ast.walk(ast.parse("\n".join(IMPORT.findall(text))))
+    except SyntaxError:  # a sentence begins like an import
+        return ast.walk(ast.parse(text))
+
+
 def file_of(name: str) -> Path:
     """Where a module of that name would be."""
     path = PACKAGES[name.partition(".")[0]].joinpath(*name.split("."))
@@ -149,9 +160,10 @@ def file_of(name: str) -> Path:
 
 
 @cache
-def code(name: str, file: str) -> CodeType:
-    """A module as it is shipped, compiled once for all worlds."""
-    return compile(Path(file).read_text(encoding="utf-8"), file, "exec")
+def code(name: str) -> CodeType:
+    """A module as it is shipped, compiled once for all worlds: Python keeps it beside the file."""
+    spec: Any = import_module(name).__spec__
+    return spec.loader.get_code(name)
 
 
 def changed_text(name: str, changes: Changes) -> str:
