@@ -20,8 +20,8 @@ BUGS = [
 
 @pytest.fixture(scope="module")
 def hunter():
-    """A process that hunts; after 200 bugs another one, for what Numba has compiled is never freed."""
-    with get_context("spawn").Pool(1, settle, maxtasksperchild=200) as pool:
+    """A process that hunts; after 500 bugs and 700 MB another one: what Numba has compiled is never freed."""
+    with get_context("spawn").Pool(1, settle, maxtasksperchild=500) as pool:
         yield pool
 
 
