@@ -39,7 +39,9 @@ def run(*command, **variables):
     )
 
 
-@pytest.mark.parametrize("kernels", [{}, LATE], ids=["kernels", "late kernels"])
+@pytest.mark.parametrize(
+    "kernels", [pytest.param({}, marks=pytest.mark.thorough), LATE], ids=["kernels", "late kernels"]
+)
 def test_the_laws_hold(kernels):
     done = run("-c", LAWS, **THREE, **kernels, MINIGRAD_TIMEOUT="20")
     assert done.returncode == 0, done.stderr
