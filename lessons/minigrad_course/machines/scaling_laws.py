@@ -6,8 +6,13 @@ same time, however many ranks there are; the rest of the work is divided among t
 
 from __future__ import annotations
 
+from fractions import Fraction
+from typing import TypeVar
 
-def amdahl(serial: float, ranks: int) -> float:
+Number = TypeVar("Number", float, Fraction)
+
+
+def amdahl(serial: Number, ranks: int) -> Number:
     """The speed-up of a fixed amount of work (strong scaling), never above 1 / ``serial``.
 
     ``serial`` is the serial part's share of the time that *one* rank takes. Amdahl 1967.
@@ -15,7 +20,7 @@ def amdahl(serial: float, ranks: int) -> float:
     return 1 / (serial + (1 - serial) / ranks)
 
 
-def gustafson(serial: float, ranks: int) -> float:
+def gustafson(serial: Number, ranks: int) -> Number:
     """The speed-up where each rank brings its own work (weak scaling), against one rank with all of it.
 
     ``serial`` is the serial part's share of the time that *the ranks* take. Gustafson 1988.
@@ -23,7 +28,7 @@ def gustafson(serial: float, ranks: int) -> float:
     return ranks - serial * (ranks - 1)
 
 
-def karp_flatt(speedup: float, ranks: int) -> float:
+def karp_flatt(speedup: Number, ranks: int) -> Number:
     """The serial share that by Amdahl's law explains a measured speed-up of fixed work; Karp and Flatt 1990.
 
     Raises ValueError for one rank, whose speed-up says nothing.
