@@ -559,8 +559,8 @@ assert serial == parallel, f"serial training took {serial} steps, data parallel 
 #
 #     p - s (p - 1)                Gustafson 1988, grows without a limit
 #
-# Here is one step of `DataParallel` on the virtual cluster: 1 ms for a sample, 4 ms that are serial. 64
-# samples in all, or 64 on each rank; first messages take no time, then a network carries them.
+# We run a step of `DataParallel` on the virtual cluster. A sample takes 1 ms, and 4 ms are serial. The batch
+# is 64 samples in all, or 64 on each rank. First messages take no time; later a network carries them.
 
 # %%
 print("\n11. A serial share limits every speed-up")
@@ -572,9 +572,8 @@ one_rank = SERIAL + EACH * SAMPLE
 def step_of(samples, ranks, network=FREE):
     """Seconds of a step of so many samples in all, with the messages of a real step."""
     batch = Batch(np.zeros((samples, 784), np.float32), np.zeros(samples, int))
-    return seconds_of_steps(DataParallel, network, batch, sample=SAMPLE, serial=SERIAL, ranks=ranks, steps=1)[
-        0
-    ]
+    times = {"sample": SAMPLE, "serial": SERIAL}
+    return seconds_of_steps(DataParallel, network, batch, **times, ranks=ranks, steps=1)[0]
 
 
 strong = {p: one_rank / step_of(EACH, p) for p in RANKS}
@@ -597,12 +596,13 @@ assert round(amdahl(0.05, 10**6), 2) == 20.0, f"5 % serial: {amdahl(0.05, 10**6)
 # p grows. So weak scaling is kinder: the serial part stays as it is, and the work that is shared grows. The
 # price is a larger batch, and lesson 07 shows where larger batches stop helping.
 #
-# How large is the serial share of a program that one cannot look into? Two measured times are enough: solve
-# Amdahl's law for f. With the speed-up S of p ranks *Karp and Flatt* 1990 find
+# How large is the serial share of a program into which one cannot look? Two measured times are enough, that
+# of one rank and that of p ranks. Their quotient is the speed-up S. *Karp and Flatt* 1990 solve Amdahl's law
+# for f:
 #
 #     f = (p / S - 1) / (p - 1)
 #
-# If work is serial, each p gives the same f. If messages take time, f grows with p.
+# If serial work is all that costs, each p gives the same f. If messages cost too, f grows with p.
 
 # %%
 sent = {p: one_rank / step_of(EACH, p, MESSAGES) for p in RANKS}
@@ -625,8 +625,8 @@ assert weak_sent[16] > 1.5 * sent[16], f"weak {weak_sent[16]:.2f} times, strong 
 save(drawings.scaling(RANKS, share, (strong, sent), (weak, weak_sent)), FIGURES / "scaling.png")
 
 # %% [markdown]
-# So a speed-up needs three numbers beside it: of how many ranks, with which batch, and against what. And f
-# tells what to mend: if it is constant look for serial work, if it grows look at the messages.
+# So report three things with each speed-up: the number of ranks, the batch, and what it is compared with. And
+# f says where to look. If it is constant, look for serial work. If it grows, look at the messages.
 #
 # Read: Amdahl 1967, doi:10.1145/1465482.1465560; Gustafson 1988, doi:10.1145/42411.42415; Karp and Flatt
 # 1990, doi:10.1145/78607.78614.

@@ -580,7 +580,7 @@ MACHINES = {name: Hardware(312e12, link, math.inf) for name, link in LINKS.items
 
 
 def least(bound_by_computing, step):
-    """The least multiple of ``step`` for which a bound holds, by trial; it holds for all larger ones."""
+    """By trial the least multiple of ``step`` that is bound by computing, as all larger ones must be too."""
     low, high = 0, 1
     while not bound_by_computing(high * step):
         low, high = high, 2 * high

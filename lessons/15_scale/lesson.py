@@ -751,7 +751,7 @@ assert idle[0] < idle[1], f"idle {idle[0]:.0%} on fast links, {idle[1]:.0%} on s
 # First we check the count on a transformer of this library, by the weights of its matrices and by the
 # planner. A causal mask leaves out s (s - 1) / 2 of the s^2 pairs, and the paper counts these too. *6 N D* is
 # the usual rule for N weights and D tokens. It is everything but the core, exactly, if N are all weights that
-# stand in products.
+# multiply activations.
 
 # %%
 print("\n11. What share of the peak?")
@@ -806,8 +806,9 @@ save(drawings.utilization(used), FIGURES / "utilization.png")
 
 # %% [markdown]
 # The largest model reaches 52 % of the peak: that is HFU. It is trained at an MFU of 39 %, since a quarter of
-# the operations were done for the second time, to save memory. What else is lost? Bubbles (lesson 13), sums
-# between ranks, all that is no product, and products that do not reach the peak (lesson 04).
+# the operations were done for the second time, to save memory. The rest is lost in bubbles (lesson 13), in
+# sums between ranks, in everything that is not a product of matrices, and in products that do not reach the
+# peak (lesson 04).
 #
 # A year later Megatron-LM recomputed only the *core*, which holds much of the memory and takes few of the
 # operations. Then HFU and MFU are nearly equal. By our count one more forward of the core adds 0.5 % to a

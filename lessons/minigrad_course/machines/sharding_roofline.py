@@ -5,8 +5,8 @@ second, and sends W bytes a second one way. C / W is the number of operations th
 for, as in the roofline of Williams, Waterman and Patterson 2009. A message of n bytes takes alpha + n / W
 seconds. p ranks share a layer, a rank has b tokens, and a number has e bytes. Each function compares what is
 computed with what is sent, in the pass of a step in which messages weigh most. Austin et al. 2025, "How to
-scale your model", derive such bounds for data, tensor, expert and pipeline parallelism; latency, the factors
-(p - 1) / p and the ring of keys are ours.
+scale your model", derive such bounds for data, tensor, expert and pipeline parallelism without latency; the
+latency and the ring of keys are ours.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from backends.planner.hardware import Hardware
 
 
 class ShardingRoofline(NamedTuple):
-    """Seconds of a pass on one rank with b tokens: ``compute`` b of computing, ``fixed`` + ``message`` b of
-    messages.
+    """The seconds of a pass on a rank that has b tokens.
+
+    It computes for ``compute`` * b seconds, and its messages take ``fixed`` + ``message`` * b.
     """
 
     compute: float
@@ -27,7 +28,7 @@ class ShardingRoofline(NamedTuple):
     message: float
 
     def ratio(self, tokens: float) -> float:
-        """The seconds of computing by those of messages: at least 1 where the pass is bound by computing."""
+        """How many times as long computing takes as messages: 1 or more where computing is the bound."""
         sent = self.fixed + self.message * tokens
         return self.compute * tokens / sent if sent else math.inf
 
