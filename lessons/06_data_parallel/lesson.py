@@ -628,8 +628,9 @@ save(drawings.scaling(RANKS, share, (strong, sent), (weak, weak_sent)), FIGURES 
 # So report three things with each speed-up: the number of ranks, the batch, and what it is compared with. And
 # f says where to look. If it is constant, look for serial work. If it grows, look at the messages.
 #
-# Read: Amdahl 1967, doi:10.1145/1465482.1465560; Gustafson 1988, doi:10.1145/42411.42415; Karp and Flatt
-# 1990, doi:10.1145/78607.78614.
+# Read: Amdahl 1967, "Validity of the single processor approach to achieving large scale computing
+# capabilities"; Gustafson 1988, "Reevaluating Amdahl's law"; Karp and Flatt 1990, "Measuring parallel
+# processor performance" (both in Communications of the ACM).
 
 # %%
 print(f"\nFigures: {FIGURES}/")

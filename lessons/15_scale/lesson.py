@@ -887,8 +887,8 @@ print(f"   six equal layers of 3 ms: {times} ms with prefetch 0 to 3")
 assert times[0] == 108 and times[1] == times[2] == least_seconds(equal) == 60, f"{times} ms, bound 60"
 
 # %% [markdown]
-# Read: Zhao et al. 2023 (PyTorch FSDP), arXiv:2304.11277, section 3.3; Rajbhandari et al. 2020 (ZeRO),
-# arXiv:1910.02054, section 7.
+# Read: Zhao et al. 2023 (PyTorch FSDP), arXiv:2304.11277, on prefetching; "FSDP notes", docs.pytorch.org;
+# Rajbhandari et al. 2020 (ZeRO), arXiv:1910.02054, section 7.
 
 # %%
 print(f"\nFigures: {FIGURES}/")
