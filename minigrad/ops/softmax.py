@@ -28,7 +28,7 @@ def logsumexp(x: Array, *, axis: Axis = None, keepdims: bool = False) -> OpResul
 
 
 @op
-@half_by_value(lambda y, g, *, axis=-1: (g - (g * y).sum(axis=axis, keepdims=True)) * y)
+@half_by_value(lambda y, g, *, axis=-1: (g - (g * y).sum(axes_of(axis, y.ndim), keepdims=True)) * y)
 @faster
 def softmax(x: Array, *, axis: int = -1) -> OpResult:
     """exp(x) / sum(exp(x)) along ``axis``."""
@@ -39,7 +39,9 @@ def softmax(x: Array, *, axis: int = -1) -> OpResult:
 
 
 @op
-@half_by_value(lambda y, g, *, axis=-1: g - array_module(y).exp(y) * g.sum(axis=axis, keepdims=True))
+@half_by_value(
+    lambda y, g, *, axis=-1: g - array_module(y).exp(y) * g.sum(axes_of(axis, y.ndim), keepdims=True)
+)
 @faster
 def log_softmax(x: Array, *, axis: int = -1) -> OpResult:
     """x - logsumexp(x) along ``axis``, where what all of x have in common is taken away first."""

@@ -17,7 +17,7 @@ from minigrad import Tape, Tensor
 from minigrad.bfloat16 import bfloat16
 from minigrad.device import Array, to_host
 from minigrad.tape import finish_weights, undo_broadcast
-from minigrad.testing import Op, is_float, on_device
+from minigrad.testing import DEVICE, Op, is_float, on_device
 
 LEAST, MOST = Fraction(1, 2**133), Fraction(2**8 - 1) * 2**120  # subnormal, and finite
 
@@ -103,7 +103,7 @@ def trains_in_bfloat16(model: Any, loss: Callable[[Tensor], Tensor], x: Array, l
 
     ``later`` computes the weight gradients after the others.
     """
-    model.to(dtype="bfloat16")
+    model.to(dtype="bfloat16", device=DEVICE)
     with bfloat16(), Tape() as tape:
         y = model(Tensor(x))
         value = loss(y)

@@ -17,6 +17,7 @@ from minigrad.memory import base_of, retained_arrays
 from minigrad.module import Module, Sequential
 from minigrad.tape import finish_weights
 from minigrad.testing import DEVICE, Op, is_float, on_device
+from tests.minigrad.ops.op_laws import pullbacks_of
 
 U, TINY = 2.0**-11, 2.0**-25  # half of the distance of float16 numbers: near 1, and near 0
 
@@ -71,6 +72,10 @@ def is_the_rounded_op(f: Op, *inputs: Any, value: Any = np.float16) -> None:
             with np.errstate(over="ignore"):
                 rounded = to_host(expected).astype(dtype)
             assert np.array_equal(to_host(x), rounded, equal_nan=True), f"result {i}: {x} is not {rounded}"
+    y, entry = pullbacks_of(f, halves)
+    for _, _, pullback in entry if type(entry) is list else []:
+        d = pullback(seed_like(y).astype(y.dtype))
+        assert d.dtype == np.float16, f"what is pulled back is {d.dtype}"
 
 
 def rounds_some_steps(f: Op, *inputs: Any, roundings: int = 4) -> None:
@@ -148,6 +153,17 @@ def parameters_of(*arrays: np.ndarray) -> list[Parameter]:
     return [Parameter(on_device(a.astype(np.float16))) for a in arrays]
 
 
+def overflows_in_silence(mse: Op) -> None:
+    """A gradient that float16 cannot hold is infinite and no warning: who scales the loss looks for it."""
+    for scale, expected in ((2.0**15, 2.0**14), (2.0**20, np.inf)):
+        x, targets = parameters_of(np.full(2, 0.5))[0], on_device(np.zeros(2, np.float16))
+        with Tape() as tape, np.errstate(over="raise"):
+            loss = mse(x, targets)
+            tape.backward(loss, scale)
+        assert loss.dtype == np.float32, f"the loss is {loss.dtype}"
+        assert to_host(x.grad).tolist() == [expected] * 2, f"the gradient is {x.grad}"
+
+
 def sums_are_rounded_once(sums: Callable[[Array, tuple[int, ...]], Array], n: int, seed: int) -> None:
     """The sums of many positive numbers are the exact ones, rounded: all chains are of float32."""
     x = np.random.default_rng(seed).uniform(0, 0.5, (n, 2)).astype(np.float16)
@@ -161,7 +177,7 @@ def multiplies_in_single(product: Callable[..., Array], sizes: tuple[int, int, i
     rng, (n, k, m) = np.random.default_rng(seed), sizes
     a, b = (rng.normal(size=shape).astype(np.float16) for shape in ((n, k), (k, m)))
     expected = a.astype(np.float32).dot(b.astype(np.float32)).astype(np.float16)
-    y, out = to_host(product(on_device(a), on_device(b))), on_device(np.empty((n, m), np.float16))
+    y, out = to_host(product(on_device(a), on_device(b))), on_device(np.full((n, m), np.nan, np.float16))
     assert y.dtype == np.float16 and np.array_equal(y, expected), f"{y} is not {expected}"
     assert product(on_device(a), on_device(b), out) is out and np.array_equal(to_host(out), expected)
 
@@ -202,8 +218,8 @@ def small_steps_of_running_statistics_count(layer: nn.BatchNorm) -> None:
     assert layer.weight.dtype == np.float16
     x = on_device(np.array([[0, 1], [2, 5]], np.float16))
     assert layer(x).dtype == np.float16
-    mean, var = to_host(layer.running_mean), to_host(layer.running_var)
-    assert mean.tolist() == [2.0**-13, 3 * 2.0**-13], f"the mean is {mean}"
+    mean, var = to_host(layer.running_mean).tolist(), to_host(layer.running_var).tolist()
+    assert mean == [2.0**-13, 3 * 2.0**-13], f"the mean is {mean}"
     assert var[0] == 1 + 2.0**-13, f"the variance is {var}"
     assert layer.eval()(x).dtype == np.float16
 
