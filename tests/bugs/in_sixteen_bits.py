@@ -4,11 +4,14 @@ from functools import partial
 
 import numpy as np
 
+from backends.sequence_parallel.ring import ring_attention
+from backends.sequence_parallel.token_order import columns_of
 from minigrad import bfloat16 as bfloat16_module
 from minigrad import nn, ops, product
 from minigrad.recompute import recomputed
 from minigrad.sums import axis_sums
 from minigrad.testing import on_device
+from tests.backends.sequence_parallel import ring_laws
 from tests.bugs.bug import Bug
 from tests.minigrad import bfloat16_laws
 from tests.minigrad.ops import half_laws, op_laws
@@ -91,6 +94,10 @@ def samples_are_rounded_to_the_weights() -> None:
     op_laws.has_the_dtype_of_a_layer(ops.conv2d, np.dtype(np.float16), drawn(2, 3, 6, 6), weight, bias)
 
 
+def rings_send_sixteen_bits() -> None:
+    ring_laws.attends_over_ranks_in_halves(ring_attention, columns_of(7, 3, "zigzag"), ring_laws.Rows(3, 7))
+
+
 def numbers_go_to_the_nearest_bfloat16() -> None:
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 1 << 32, 5_000, np.uint32)
@@ -105,6 +112,10 @@ def ops_round_to_bfloat16() -> None:
     bfloat16_laws.is_rounded_to_bfloat16(ops.gelu, on_device(drawn(4, 3)))
 
 
+def squares(y):
+    return ops.mse(y, on_device(np.ones(y.shape, np.float32)))
+
+
 def a_net_of_segments_trains_in_bfloat16() -> None:
     rng = np.random.default_rng(0)
     layers = [
@@ -115,7 +126,7 @@ def a_net_of_segments_trains_in_bfloat16() -> None:
         nn.Linear(5, 3, rng=rng),
     ]
     model, x = recomputed(nn.Sequential(*layers), 2), drawn(7, 6).astype(np.float32)
-    bfloat16_laws.trains_in_bfloat16(model, lambda y: ops.mse(y, np.ones(y.shape, np.float32)), on_device(x))
+    bfloat16_laws.trains_in_bfloat16(model, squares, on_device(x))
 
 
 def weights_become_bfloat16() -> None:
@@ -177,6 +188,8 @@ BUGS = [
         "forward and backward"),
     Bug("samples of 64 bits widen a layer of 16", "layer_in_single",
         "x if is_half(x) else floating(x, *others[:1])", "x", samples_are_rounded_to_the_weights, "float"),
+    Bug("keys and values are sent with 32 bits", "Ring.attention", "ring.forward(widened(q), kv)",
+        "ring.forward(widened(q), widened(kv))", rings_send_sixteen_bits, "bytes are sent"),
     Bug("bfloat16 is cut off, not rounded", "bfloat16.rounded", "bits + (np.uint32(0x7FFF) + last)", "bits",
         numbers_go_to_the_nearest_bfloat16, "of \\["),
     Bug("a tie goes away from 0", "bfloat16.rounded", "np.uint32(0x7FFF) + last", "np.uint32(0x8000)",

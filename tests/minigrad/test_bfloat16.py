@@ -72,7 +72,7 @@ def net(rng):
 
 
 def mean_of_squares(y):
-    return ops.mse(y, np.ones(y.shape, np.float32))
+    return ops.mse(y, on_device(np.ones(y.shape, np.float32)))
 
 
 @pytest.mark.parametrize("later", [False, True])

@@ -17,6 +17,7 @@ from backends.comm.collectives.link import Link
 from backends.comm.communicator import Wrapper
 from backends.comm.trace import Traced
 from minigrad import Tape, Tensor, ops
+from minigrad.memory import retained_arrays
 from tests.minigrad.ops.attention_laws import attention_by_loops
 
 Attend = Callable[..., Tensor]
@@ -85,6 +86,36 @@ def attends_over_ranks(
         if sent is not None:
             counts = Sent(*((n, nbytes / 8) for n, nbytes in (forward, ledger.sent())))
             assert counts == sent(comm.rank), f"rank {comm.rank} sent {counts}, not {sent(comm.rank)}"
+
+    run_ranks(rows.ranks, work)
+
+
+def attends_over_ranks_in_halves(attend: Attend, columns: Sequence[np.ndarray], rows: Rows) -> None:
+    """Of float16 values and gradients are float16, near those of loops, and so are sent keys and values.
+
+    The gradients of keys and values are summed up in float32 on their way.
+    """
+    g, *inputs = (x.astype(np.float16) for x in rows.arrays())
+    exact, _ = attention_by_loops(*(x.astype(np.float64) for x in (g, *inputs)), **rows.masks())
+    numbers_of = sent_by_ring(columns, rows)
+
+    def work(comm: Any) -> None:
+        traced, own = Traced(comm), columns[comm.rank]
+        leaves = [Tensor(x[:, own], requires_grad=True) for x in inputs]
+        with Tape() as tape:
+            y = attend(*leaves, comm=traced, columns=columns, **rows.masks())
+        _, forward = traced.record.ledger.sent()
+        held = {a.dtype.char for a in retained_arrays([p for *_, p in tape.entries[-1]]) if a.ndim == 4}
+        tape.backward(y, g[:, own])
+        for a, b in zip((y.data, *(x.grad for x in leaves)), exact, strict=True):
+            assert a is not None and a.dtype == np.float16, "a result has other bits"
+            error = np.abs(a - b[:, own]).max(initial=0)
+            assert error <= 2.0**-7 * max(np.abs(b).max(initial=0), 1), f"a result is off by {error:.1e}"
+        assert held <= {"e"}, f"a tape holds arrays of {held}"
+        (_, numbers), (_, both) = numbers_of(comm.rank)
+        counts = forward, traced.record.ledger.sent()[1]
+        expected = 2 * numbers, 2 * 2 * numbers + 4 * (both - 2 * numbers)
+        assert counts == expected, f"{counts} bytes are sent, not {expected}"
 
     run_ranks(rows.ranks, work)
 

@@ -4,7 +4,7 @@ token_order.py: attention over ranks, for drawn rows and ranks.
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from backends.comm import run_ranks
@@ -46,6 +46,13 @@ def test_rings_of_one_array(rows, order):
     columns = columns_of(rows.length, rows.ranks, order)
     ring = laws.as_one(ring_self_attention)
     laws.attends_over_ranks(ring, columns, rows, sent=laws.sent_by_ring(columns, rows))
+
+
+@settings(max_examples=max(settings().max_examples // 2, 5))
+@given(drawn_rows, orders)
+def test_rings_of_halves(rows, order):
+    columns = columns_of(rows.length, rows.ranks, order)
+    laws.attends_over_ranks_in_halves(ring_attention, columns, rows)
 
 
 @given(drawn_rows, orders)

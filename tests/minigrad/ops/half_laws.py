@@ -122,12 +122,12 @@ def goes_back_from_the_value(f: Op, formula: Callable[..., np.ndarray], x: Array
 
 
 def takes_half_the_bytes(
-    model: Module, loss: Callable[[Tensor], Tensor], x: np.ndarray, statistics: int = 0
+    model: Module, loss: Callable[[Tensor], Tensor], x: Array, labels: Array, statistics: int = 0
 ) -> None:
     """The floats that a tape holds of the model in float16 are at most half of those in float32.
 
-    Integers, such as labels and the numbers of pixels in windows, are no more either; ``statistics`` are the
-    numbers that stay float32. The gradients of all parameters are float16.
+    Integers, such as the numbers of pixels in windows, are no more either, but for ``labels``; ``statistics``
+    are the numbers that stay float32. The gradients of all parameters are float16.
     """
     counts = []
     for dtype in (np.float32, np.float16):
@@ -145,7 +145,7 @@ def takes_half_the_bytes(
     (floats, others, _), (half_floats, half_others, singles) = counts
     assert singles <= statistics, f"{singles} numbers of float32 are held"
     assert 2 * (half_floats - 4 * singles) <= floats, f"{half_floats} bytes of floats for {floats}"
-    assert half_others <= others, f"{half_others} bytes of integers, and {others} in float32"
+    assert half_others <= others + labels.nbytes, f"{half_others} bytes of integers, and {others} in float32"
 
 
 def parameters_of(*arrays: np.ndarray) -> list[Parameter]:

@@ -79,7 +79,14 @@ def alone(*command):
 
 
 def test_the_laws_of_ops_hold_on_the_readable_shelf_alone():
-    names = ("ops/test_ops", "ops/test_op_errors", "ops/test_values", "test_dtypes", "ops/test_extremes")
+    names = (
+        "ops/test_ops",
+        "ops/test_op_errors",
+        "ops/test_values",
+        "test_dtypes",
+        "ops/test_extremes",
+        "test_half",
+    )
     files = [f"tests/minigrad/{name}.py" for name in (*names, "ops/test_edges", "test_networks")]
     assert " passed" in alone("-m", "pytest", "-q", "-n", "0", *files)
 
