@@ -49,11 +49,12 @@ NET = Net(heads=4, size=2, hidden=8, tokens=8, symbols=12, p=0.0)
 
 
 class Layout(NamedTuple):
-    """So many ranks, and how the strategy of each and its net are built."""
+    """So many ranks, how the strategy of each and its net are built, and what runs a program on them."""
 
     ranks: int
     strategy: Callable[[Communicator], Strategy]
     build: Callable[[np.random.Generator], Any] = NET.build
+    run: Callable[[int, Callable[[Communicator], Any]], list[Any]] = run_ranks
 
 
 def untied(rng: np.random.Generator) -> Any:
@@ -61,6 +62,12 @@ def untied(rng: np.random.Generator) -> Any:
     model = NET.build(rng)
     model.layers[-1] = nn.Linear(NET.width, NET.symbols, rng=rng)
     return model
+
+
+def normalized(rng: np.random.Generator) -> Any:
+    """The net with a batch-norm of its tokens, whose running statistics have float32."""
+    model = NET.build(rng)
+    return nn.Sequential(model.layers[0], nn.BatchNorm(NET.tokens), *model.layers[1:])
 
 
 def axes(**sizes: Any) -> Layout:
@@ -73,6 +80,7 @@ def axes(**sizes: Any) -> Layout:
 LAYOUTS = {
     "data": Layout(3, DataParallel),
     "data, naive": Layout(3, NaiveDataParallel),
+    "data, batch-norm": Layout(2, lambda comm: DataParallel(comm, batch_norm="synchronized"), normalized),
     "buckets": Layout(2, lambda comm: Bucketed(comm, bucket_bytes=300, progress="blocking")),
     **{f"ZeRO {n}": Layout(2, lambda comm, n=n: Sharded(comm, stage=n, bucket_bytes=300)) for n in (1, 2, 3)},
     "ZeRO, naive": Layout(2, NaiveSharded),
@@ -116,8 +124,9 @@ def figures(backend: Strategy, model: nn.Module, batch: Batch) -> int:
     """The bytes of figures that a rank sends in float32 whatever the parameters have.
 
     Data, sequence and expert parallelism of p ranks send p - 1 times a loss, the share of the batch, a count
-    for each rank and a flag for each trained parameter. A loss of classes on p ranks sends p - 1 times three
-    numbers for each token.
+    for each rank, a flag for each trained parameter, and the running statistics; or, where ranks compute them
+    together, for C channels a count and 2 C numbers in forward and 2 C in backward. A loss of classes on p
+    ranks sends p - 1 times three numbers for each token.
     """
     nbytes = 0
     members = backend.members if isinstance(backend, Stack) else [backend]
@@ -127,6 +136,9 @@ def figures(backend: Strategy, model: nn.Module, batch: Batch) -> int:
         if isinstance(member, SynchronousDataParallel):
             own = member.experts.parameters if isinstance(member, ExpertParallel) else ()
             count = len([p for p in trained if p not in own])
+            norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm)]
+            channels = [len(norm.running_mean) for norm in norms]
+            count += sum(2 * n if member.batch_norm == "ranks" else 4 * n + 1 for n in channels)
             nbytes += 4 * (member.size - 1) * (2 + member.size + count)
         if isinstance(member, ModelParallel):
             split = any(isinstance(module, ClassLinear) for module in model.modules())
@@ -155,7 +167,7 @@ def sends_half_the_bytes(layout: Layout, *, loss: Any = TOKEN_LOSS) -> None:
             backend.update(model, optimizer)
             return Counter(counter), figures(backend, model, batch)
 
-        return run_ranks(layout.ranks, work)
+        return layout.run(layout.ranks, work)
 
     for rank, ((half, expected), (single, _)) in enumerate(
         zip(sent("float16"), sent("float32"), strict=True)
@@ -191,7 +203,7 @@ def gradients_are_serial(layout: Layout, *, seed: int = 0, scale: float = 2.0**8
 
     loss, expected = gradients(Serial())
     expected = {name: g.astype(np.float64) for name, g in expected.items()}
-    results = run_ranks(layout.ranks, lambda comm: gradients(layout.strategy(comm)))
+    results = layout.run(layout.ranks, lambda comm: gradients(layout.strategy(comm)))
     for rank, (own, actual) in enumerate(results):
         assert abs(own - loss) <= BOUND * loss, f"rank {rank} has the loss {own}, not {loss}"
         for name, (_, relative) in distances(expected, actual).items():
@@ -278,7 +290,7 @@ def ranks_skip_together(layout: Layout, rank: int) -> None:
     scales = [scale for scale, _ in serial]
     assert [scale["value"] for scale in scales] == [2.0**8, 2.0**7, 2.0**7, 2.0**8], scales
     assert [scale["skipped"] for scale in scales] == [0, 1, 1, 1], scales
-    for other, states in enumerate(run_ranks(layout.ranks, work)):
+    for other, states in enumerate(layout.run(layout.ranks, work)):
         assert [scale for scale, _ in states] == scales, f"rank {other} has {[scale for scale, _ in states]}"
         (_, before), (_, after), *_, (_, last) = states
         for name, array in before.items():
@@ -319,7 +331,7 @@ def resumes_bit_for_bit(layouts: Sequence[Layout], folder: Path) -> None:
             serial.step(batch, overflows=(i, step) == (0, 1))
     last: Any = None
     for i, layout in enumerate(layouts):
-        results = run_ranks(layout.ranks, partial(work, i=i))
+        results = layout.run(layout.ranks, partial(work, i=i))
         for rank, (loaded, _) in enumerate(results):
             if last is not None:
                 assert loaded[0] == last[0], f"rank {rank} goes on with the scale {loaded[0]}, not {last[0]}"

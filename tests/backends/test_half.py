@@ -36,6 +36,11 @@ def test_a_step_sends_half_the_bytes(name):
     laws.sends_half_the_bytes(LAYOUTS[name])
 
 
+def test_running_statistics_do_not_widen_the_gradients():
+    """They are means of the ranks' own statistics, and so not those of the serial batch-norm."""
+    laws.sends_half_the_bytes(Layout(2, DataParallel, laws.normalized))
+
+
 @pytest.mark.parametrize("name", EVERY)
 @pytest.mark.parametrize("seed", [0, thorough(1), thorough(2)])
 def test_scaled_gradients_are_the_serial_ones(name, seed):

@@ -131,7 +131,7 @@ def test_a_ring_hides_the_link_in_backward(ranks):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 def test_a_ring_keeps_the_dtype(dtype):
-    """Of sixteen bits it sends 32, in which it computes."""
+    """It computes in float32 where that is float16."""
     x = np.random.default_rng(0).normal(size=(2, 6, 2, 9)).astype(dtype)
 
     def work(comm, attend, order):
