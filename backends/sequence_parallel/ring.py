@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minigrad.device import Array, array_module
-from minigrad.half import widened
+from minigrad.half import rounded, widened
 from minigrad.op import OpResult, alike, floating, op, shape_of
 from minigrad.ops.attention import check_shapes
 from minigrad.tape import once_for_all
@@ -99,11 +99,11 @@ class Ring(NamedTuple):
         )
         ring.check(q)
         o, lse = ring.forward(widened(q), kv)
-        o = o.astype(self.dtype, copy=False)
+        o = self.in_dtype(o)
 
         def gradients(g: Array) -> tuple[Array, Array]:
-            dq, dkv = ring.backward(*map(widened, (g, q)), kv, widened(o), lse)
-            return dq.astype(self.dtype, copy=False), dkv.astype(self.dtype, copy=False)
+            dq, d = ring.backward(widened(g), widened(q), kv, widened(o), lse)
+            return self.in_dtype(dq), self.in_dtype(d)
 
         return o, gradients
 
@@ -143,8 +143,7 @@ class Ring(NamedTuple):
         return dq, home if passed is None else home + passed()
 
     def keys_and_values(self, kv: Array) -> tuple[Array, Array]:
-        kv = widened(kv)
-        return kv[..., : self.size], kv[..., self.size :]
+        return widened(kv[..., : self.size]), widened(kv[..., self.size :])
 
     def mask(self, t: int) -> BlockMask:
         """The mask of this rank's queries and the keys that are here in step t."""
@@ -156,7 +155,7 @@ class Ring(NamedTuple):
     def pass_on(self, x: Array, tag: int) -> Callable[[], Array]:
         """Start to send x to the next rank and to receive from the one before; returns what ends both."""
         p, rank = self.comm.size, self.comm.rank
-        finish_send = self.comm.start_send(x.astype(self.dtype, copy=False), (rank + 1) % p, tag)
+        finish_send = self.comm.start_send(self.in_dtype(x), (rank + 1) % p, tag)
         finish_recv = self.comm.start_recv((rank - 1) % p, tag)
 
         def finish() -> Array:
@@ -165,6 +164,10 @@ class Ring(NamedTuple):
             return received
 
         return finish
+
+    def in_dtype(self, x: Array) -> Array:
+        """x, rounded where it was computed in float32 from float16."""
+        return x if x.dtype == self.dtype else rounded(x, self.dtype)
 
     def check(self, q: Array) -> None:
         """Raise ValueError unless the queries are those of this rank's columns, and documents of all."""

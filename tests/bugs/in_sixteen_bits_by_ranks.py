@@ -119,7 +119,7 @@ BUGS = [
         "group), np.float32)", buckets_send_half, BYTES),
     Bug("gradients of shards are packed in float32", "FlatLayout.pack",
         "empty(self.size, first.dtype)", 'empty(self.size, "float32")', shards_send_half, BYTES),
-    Bug("a ring passes on what it computes with", "Ring.pass_on", "x.astype(self.dtype, copy=False)", "x",
+    Bug("a ring passes on what it computes with", "Ring.pass_on", "self.in_dtype(x)", "x",
         rings_send_half, BYTES),
     Bug("a loss of split classes has float16", "sharded_cross_entropy", "logits = widened(logits)",
         "logits = logits + 0", symbols_send_half, BYTES),

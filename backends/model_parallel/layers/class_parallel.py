@@ -13,7 +13,7 @@ from typing import Any
 from minigrad import ops
 from minigrad.cross_entropy_loss import CrossEntropyLoss
 from minigrad.device import Array, array_module
-from minigrad.half import widened
+from minigrad.half import rounded, widened
 from minigrad.nn import Linear
 from minigrad.op import op
 from minigrad.ops.cross_entropy import checked_labels
@@ -71,7 +71,7 @@ def sharded_cross_entropy(
     def to_logits(g: Array) -> Array:
         d = p * (g / divisor)
         d[place] -= g / divisor
-        return d.astype(dtype, copy=False)
+        return d if d.dtype == dtype else rounded(d, dtype)
 
     return (counted * (xp.log(total) - own)).sum() / divisor, (to_logits, None)
 

@@ -8,15 +8,13 @@ and biases every rank computes one term, that of its tokens.
 
 from __future__ import annotations
 
-import numpy as np
-
 from minigrad import nn, ops
 from minigrad.device import Array
-from minigrad.half import widened
 from minigrad.module import Module
 from minigrad.nn.attention import check_tokens
 from minigrad.op import op
 from minigrad.ops.linear import as_rows
+from minigrad.product import product
 from minigrad.pullback import OpResult
 
 from ...comm import collectives, differentiable
@@ -105,21 +103,16 @@ def linear_of_gathered(x: Array, weight: Array, bias: Array | None = None, *, co
 
     xs = gathered()
     sizes = [part.shape[TOKENS] for part in xs]
-    y = rounded_product(concatenate(xs, TOKENS), weight.T)
+    y = product(concatenate(xs, TOKENS), weight.T)
     del xs
 
     def to_x(g: Array) -> Array:
-        return collectives.reduce_scatter(comm, cut(rounded_product(g, weight), TOKENS, sizes))
+        return collectives.reduce_scatter(comm, cut(product(g, weight), TOKENS, sizes))
 
     def to_weight(g: Array) -> Array:
-        return rounded_product(as_rows(g).T, as_rows(concatenate(gathered(), TOKENS)))
+        return product(as_rows(g).T, as_rows(concatenate(gathered(), TOKENS)))
 
     return (y, (to_x, to_weight)) if bias is None else (y + bias, (to_x, to_weight, lambda g: g))
-
-
-def rounded_product(a: Array, b: Array) -> Array:
-    """a @ b in the dtype of both, computed in float32 where that is float16."""
-    return (widened(a) @ widened(b)).astype(np.result_type(a, b), copy=False)
 
 
 class TokensBlock(HeadsBlock):
