@@ -25,6 +25,7 @@ from backends.data_parallel.zero.naive import NaiveSharded
 from backends.data_parallel.zero.sharded import Sharded
 from backends.expert_parallel import ExpertParallel
 from backends.expert_parallel.naive import NaiveExpertParallel
+from backends.grid import Grid
 from backends.laws import distances
 from backends.model_parallel.layers.class_parallel import ClassLinear
 from backends.model_parallel.model_parallel import ModelParallel
@@ -64,6 +65,13 @@ def untied(rng: np.random.Generator) -> Any:
     return model
 
 
+def around(comm: Communicator, outer: Callable[[Communicator], Strategy], axis: str) -> Stack:
+    """A strategy of two data ranks around a pipeline of two stages, or around rows on two ranks."""
+    grid = Grid(comm, data=2, **{axis: 2})
+    inner = Pipeline(grid.pipe, micro_batches=2) if axis == "pipe" else SequenceParallel(grid.sequence)
+    return Stack(outer(grid.data), inner)
+
+
 def normalized(rng: np.random.Generator) -> Any:
     """The net with a batch-norm of its tokens, whose running statistics have float32."""
     model = NET.build(rng)
@@ -96,6 +104,9 @@ LAYOUTS = {
     "experts": Layout(2, ExpertParallel, with_experts(NET)),
     "experts, naive": Layout(2, NaiveExpertParallel, with_experts(NET)),
     "data x pipe": axes(data=2, pipe=2),
+    "ZeRO x pipe": Layout(4, lambda comm: around(comm, partial(Sharded, stage=2), "pipe")),
+    "experts x pipe": Layout(4, lambda comm: around(comm, ExpertParallel, "pipe"), with_experts(NET)),
+    "experts x sequence": Layout(4, lambda comm: around(comm, ExpertParallel, "sequence"), with_experts(NET)),
     "data x sequence x model": axes(data=2, sequence=2, model=2),
 }
 """Strategies by axis, and stacks of them."""

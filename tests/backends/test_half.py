@@ -59,7 +59,7 @@ RESUMED = {
     "the plain ones": ("data", "serial", "model"),
     "ZeRO": ("ZeRO 1", "serial", "ZeRO 3", "ZeRO 2"),
     "stacks": ("data x sequence x model", "pipe", "shared memory", "ring"),
-    "experts": ("experts", "serial", "experts, naive"),
+    "experts": ("experts", "serial", "experts x pipe"),
 }
 
 

@@ -25,6 +25,7 @@ from minigrad.device import to_device, to_host, use_gpu_of
 from minigrad.testing import c_order, fortran_order
 from tests.backends.comm.collectives.collective_laws import LAWS as COLLECTIVE_LAWS
 from tests.backends.comm.collectives.collective_laws import Case, cases, holds_on_all_ranks
+from tests.backends.comm.collectives.half_laws import is_bounded_sum, numbers
 from tests.backends.comm.conformance import PROMISES
 from tests.bugs.bug import Bug
 from tests.minigrad.gpu_laws import counted
@@ -162,6 +163,20 @@ def calls_that_differ_are_refused() -> None:
     assert (first, second) == ("", "rank 1 waited for ranks 0, 1 to all-reduce float64(2000,)"), second
 
 
+def sums_of_16_bits_stay_on_the_gpus() -> None:
+    """NCCL adds float16: ranks get the same bits, and no copy on the host."""
+    terms = numbers("alike", 3, 5000, 0)
+
+    def work(comm: NcclComm) -> np.ndarray:
+        return to_host(comm.allreduce(to_device(terms[comm.rank], "cupy")))
+
+    with counted() as events:
+        first, *others = on_gpus(3, work)
+    assert first.dtype == np.float16 and all(other.tobytes() == first.tobytes() for other in others)
+    is_bounded_sum(first, terms)
+    assert events is None or events["nccl"] == 3, f"{events['nccl']} calls of NCCL"
+
+
 def error_of(call: Callable[[], Any]) -> str:
     try:
         return f"returned {call()}"
@@ -212,6 +227,7 @@ LAWS = (
     each_collective_is_what_it_is_called,
     gpus_sum_what_kernels_compute,
     large_arrays_stay_on_the_gpus,
+    sums_of_16_bits_stay_on_the_gpus,
     calls_that_differ_are_refused,
     ranks_that_share_a_gpu_take_the_host,
     gpus_sum_buckets_without_a_thread,
@@ -229,6 +245,11 @@ BUGS = [
         "self.in_flight[event] = (result,)", gpus_sum_what_kernels_compute, "are sums, not|illegal memory"),
     Bug("a maximum is a sum", "comm.nccl.OPERATORS", "np.maximum: 2", "np.maximum: 0",
         a_few_collectives_are_what_they_are_called, "not equal|fails on"),
+    Bug("NCCL takes float16 for float32", "comm.nccl.DTYPES", '"float16", "float32"', '"float32", "float16"',
+        sums_of_16_bits_stay_on_the_gpus, "no sums|illegal memory|NCCL"),
+    Bug("float16 passes through the host", "nccl.can_take", "x.dtype.name in DTYPES",
+        'x.dtype.name in DTYPES and x.dtype != "float16"', sums_of_16_bits_stay_on_the_gpus,
+        "calls of NCCL"),
     Bug("half of an array is broadcast", "nccl.broadcast", "memory, memory, header.size, root",
         "memory, memory, header.size // 2, root", a_few_collectives_are_what_they_are_called,
         "not equal|fails on"),
