@@ -6,22 +6,19 @@ Lecture section: what a cluster would do. Lesson: 15_scale.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from minigrad.models import NETS, Net
-from minigrad.module import Sequential
 
 from ..comm.collectives.link import Link
 from ..launch.launch import check_room, free_memory
-from ..planner import Estimate, Hardware, Layout, TransformerSizes, best_first
-from ..planner.counted_sizes import CountedSizes
-from ..planner.net_sizes import NetSizes
+from ..planner import Estimate, Hardware, Layout, best_first
+from ..planner.sizes_of_net import sizes_of
 from ..process.cores import cores
 from ..words import counted
 from .console import new_console
@@ -108,20 +105,6 @@ class PlanOptions:
     def hardware(self) -> Hardware:
         link = Link(self.latency or DEFAULT.link.latency, self.bandwidth or DEFAULT.link.bandwidth)
         return Hardware(self.flops or DEFAULT.flops, link, nbytes_of(self.memory))
-
-
-def sizes_of(net: Net) -> NetSizes:
-    """What a net costs; ValueError for heads that do not divide the width."""
-    states = 2 if net.optimizer == "adamw" else int(net.momentum > 0)
-    if not net.sizes:
-        model: Any = net.build(np.random.default_rng(0))
-        assert isinstance(model, Sequential)
-        return CountedSizes(model, net.sample, net.loss, states, targets=net.targets)
-    names = {field.name for field in fields(TransformerSizes)}
-    sizes = TransformerSizes(**{n: v for n, v in net.sizes.items() if n in names}, states=states)
-    if sizes.width % sizes.heads:
-        raise ValueError(f"{sizes.heads} heads do not divide a width of {sizes.width}; pass other --heads")
-    return sizes
 
 
 def options_of(plan: PlanOptions, layout: Layout) -> ParallelOptions:

@@ -43,6 +43,7 @@ from .options import DTYPES, checked_by, choice, device_option, exact_option, po
 from .parallel import ParallelConfig, chosen, members
 from .strategy_flags import option
 from .training_log import Append, TrainingLog
+from .utilization import Utilization, utilization_of
 
 LINES = 20  # about epochs, at most
 GUESSING = 0.1  # the accuracy of a network that has learned nothing about the ten digits
@@ -321,6 +322,11 @@ class Training(NetSettings):
         with exact_convolutions(self.exact):
             figures[last] = (results or [metric.measure(model, test)])[-1]
             figures[f"train_{metric.name}"] = metric.measure(model, train)
+        speed = None
+        if self.device == "numpy":
+            speed = utilization_of(net, history.samples_per_second, comm.size, self.dtype)
+        if speed is not None:
+            figures["utilization"] = {**speed._asdict(), "share": speed.share}
         if figures.get("lost"):  # the ranks cannot come together, and the model is whole
             return figures, model
         whole = self.whole_model(backend, model)
@@ -433,4 +439,6 @@ def report(metrics: dict[str, Any], backend: Strategy) -> Table:
             table.add_row(name, text)
     table.add_row("training time", f"{metrics['seconds']:.1f} s")
     table.add_row("samples per second", f"{metrics['samples_per_second']:,.0f}")
+    if (speed := metrics.get("utilization")) is not None:
+        table.add_row("products", str(Utilization(speed["flops"], speed["peak"], speed["ranks"])))
     return table

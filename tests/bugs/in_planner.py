@@ -9,7 +9,7 @@ import numpy as np
 from backends.cli.plan_command import PlanOptions
 from backends.comm.collectives.link import Link
 from backends.planner import Hardware, Layout, TransformerSizes
-from tests.backends.cli import plan_laws
+from tests.backends.cli import plan_laws, utilization_laws
 from tests.backends.planner import planner_laws, transfer_laws
 from tests.bugs.bug import Bug
 
@@ -70,6 +70,18 @@ def sequences_divide_activations() -> None:
     for form in ("ring", "ulysses"):
         sizes = TransformerSizes(11, 12, 8, 2, 2)
         planner_laws.divides_activations(sizes, Layout(sequence=2, form=form), 3)
+
+
+def peaks_are_of_the_fastest_product() -> None:
+    utilization_laws.the_peak_is_of_the_fastest_product([0.02, 0.004, 0.03])
+
+
+def all_ranks_count() -> None:
+    utilization_laws.all_ranks_count(1000.0, 3, 1e10)
+
+
+def operations_are_those_of_products() -> None:
+    utilization_laws.operations_are_those_of_products()
 
 
 def operations_are_counted() -> None:
@@ -184,4 +196,13 @@ BUGS = [
         "sum(part.values())", narrow_tables_keep_their_numbers, "characters"),
     Bug("the speed is of a rank that others starved", "PlanMeasurement.hardware", "max(slowest)",
         "min(slowest)", a_speed_is_of_the_best_repetition, "operations a second"),
+    Bug("the peak is of the slowest product", "peak_of_product", "max(min(times), 1e-9)", "max(times)",
+        peaks_are_of_the_fastest_product, "operations a second"),
+    Bug("a share is of one rank's peak", "Utilization.share", "(self.ranks * self.peak)", "self.peak",
+        all_ranks_count, "a share of .*, right is"),
+    Bug("images get a gradient", "operations_of_sample", "(0 if net.sizes else sum(work[:1]))", "0",
+        operations_are_those_of_products, "mlp: .* operations, right are"),
+    Bug("the input of a transformer's first block needs no gradient", "operations_of_sample",
+        "(0 if net.sizes else sum(work[:1]))", "sum(work[:1])",
+        operations_are_those_of_products, "transformer: .* operations, right are"),
 ]  # fmt: skip
