@@ -6,16 +6,30 @@ Lecture section: synchronous data parallelism. Lesson: 02_backpropagation, by ``
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .device import Array, to_floats
 from .random_mask import Mask, Places, RandomMask
 
 if TYPE_CHECKING:
+    from .module import Module
     from .tokens import Tokens
 
 current_pass: ContextVar[ForwardPass | None] = ContextVar("minigrad.current_pass", default=None)
+
+
+class Observer(Protocol):
+    """What looks at the layers of a forward pass, and at gradients."""
+
+    def call(
+        self, module: Module, forward: Callable[..., Any], inputs: Sequence[Any], keywords: dict[str, Any]
+    ) -> Any:
+        """What ``forward(*inputs, **keywords)`` of the module gives."""
+
+    def gradient(self, parameter: Any) -> None:
+        """Called with each parameter whose gradient on this rank is final, before ranks reduce it."""
 
 
 class ForwardPass:
@@ -25,7 +39,9 @@ class ForwardPass:
     others. ``step`` is None outside of training. ``tokens`` says which tokens of the samples' rows are here.
     ``path`` are the positions of the layer at work in the Sequentials around it, outermost first. A layer
     with a penalty carries it to the loss by ``ops.with_penalty``, with this ``weight``, the factor of the
-    samples' mean loss in the scaled loss of the whole batch, and appends its value to ``penalties``.
+    samples' mean loss in the scaled loss of the whole batch, and appends its value to ``penalties``. An
+    ``observer`` sees every layer of the pass; by default it is that of the pass around, such as one around a
+    step.
     """
 
     def __init__(
@@ -36,12 +52,14 @@ class ForwardPass:
         *,
         tokens: Tokens | None = None,
         weight: float = 1.0,
+        observer: Observer | None = None,
     ):
         self.step, self.places, self.is_part = step, places, is_part
         self.tokens, self.weight = tokens, weight
+        self.observer = current_observer() if observer is None else observer
         self.penalties: list[Array] = []
         self.path: list[int] = []
-        self.calls: Counter[tuple[int, ...]] = Counter()  # masks drawn, by path
+        self.calls: Counter[Any] = Counter()  # masks drawn, by path, and what an observer counts
         self._entered: list[Any] = []
 
     def __enter__(self) -> ForwardPass:
@@ -64,7 +82,7 @@ class ForwardPass:
 
     def copy(self) -> ForwardPass:
         """A pass that goes on from here, as the second run of a segment does; its penalties are not read."""
-        settings: dict[str, Any] = {"tokens": self.tokens, "weight": self.weight}
+        settings: dict[str, Any] = {"tokens": self.tokens, "weight": self.weight, "observer": self.observer}
         copy = ForwardPass(self.step, self.places, self.is_part, **settings)
         copy.path, copy.calls = self.path.copy(), self.calls.copy()
         return copy
@@ -74,6 +92,25 @@ def current_path() -> list[int]:
     """The path of the current pass, where a Sequential notes its layers; without a pass, an unused list."""
     current = current_pass.get()
     return [] if current is None else current.path
+
+
+def current_observer() -> Observer | None:
+    """The observer of the current pass; None where there is none."""
+    current = current_pass.get()
+    return None if current is None else current.observer
+
+
+def observed(on_grad: Callable[[Any], bool | None]) -> Callable[[Any], bool | None]:
+    """``on_grad``, before which the observer of the current pass sees the gradient of this rank alone."""
+    observer = current_observer()
+    if observer is None:
+        return on_grad
+
+    def both(parameter: Any) -> bool | None:
+        observer.gradient(parameter)
+        return on_grad(parameter)
+
+    return both
 
 
 def check_whole_batch(loss: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from .bfloat16 import rounded
 from .device import Array, array_module, on_gpu, to_device, to_host
-from .forward_pass import current_path
+from .forward_pass import current_observer, current_path
 from .keyword_settings import check_positions
 from .model_file import ModelFile, read_model
 from .tensor import Parameter, Tensor
@@ -50,8 +50,12 @@ class Module:
     def __call__(self, *inputs: Any, **keywords: Any) -> Tensor:
         """What ``forward`` gives for any number of inputs, ``attention(q, k, v, mask=...)``."""
         try:
-            one = len(inputs) == 1 and not keywords  # the quick call of most layers
-            y = self.forward(inputs[0]) if one else self.forward(*inputs, **keywords)
+            if (observer := current_observer()) is not None:
+                y = observer.call(self, self.forward, inputs, keywords)
+            elif len(inputs) == 1 and not keywords:  # the quick call of most layers
+                y = self.forward(inputs[0])
+            else:
+                y = self.forward(*inputs, **keywords)
         except (ValueError, TypeError) as error:
             if not self.children():  # the innermost layer signs the error
                 error.args = (f"in {self!r}: {error}",)
@@ -455,9 +459,9 @@ class Sequential(ModuleList):
 
     def forward_range(self, x: Any, start: int, stop: int) -> Any:
         """``x`` after layers ``start`` to ``stop - 1``."""
-        path, i = current_path(), start
+        path, i, alone = current_path(), start, current_observer() is not None
         while i < stop:
-            layer, following = self.layers[i], self.layers[i + 1 : stop]
+            layer, following = self.layers[i], self.layers[i + 1 : i + 1 if alone else stop]
             path.append(i)
             try:
                 x, more = layer.forward_with(x, following) if layer.in_one_pass(following) else (layer(x), 0)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from .backend import Backend
 from .data import Batch
 from .declaration import Declaration
+from .forward_pass import observed
 from .mean_check import MeanCheck
 from .module import Module
 from .optim import Optimizer
@@ -150,8 +151,8 @@ class Strategy(Backend):
         several = weight != 1 or self.micro_batches > 1
         loss_fn = self.mean_check.loss_of_parts(self.loss_by_parts(loss_fn), batch.y, several=several)
         loss_fn, keep_empty = self.loss_for(model, loss_fn), self.traits.communicates_in_forward
-        number = self.step_number - 1
-        return Work(model, mine, loss_fn, weight, self.on_grad, keep_empty, number, loss_scale)
+        number, on_grad = self.step_number - 1, observed(self.on_grad)
+        return Work(model, mine, loss_fn, weight, on_grad, keep_empty, number, loss_scale)
 
     def count_steps_from(self, number: int) -> None:
         """Give the next step this number, as a run that goes on after so many steps."""

@@ -69,8 +69,8 @@ FAMILIES = ("data_parallel", "model_parallel", "pipeline")
 SHARED = ("consistency", "stale_rates", "placement", "partition", "laws")  # what the families share
 ORDER = (
     *("words", "process", "comm", "grid", *SHARED, *FAMILIES),
-    *("sequence_parallel", "expert_parallel", "stack", "registry", "planner", "checkpoint", "launch"),
-    *("cli", "entry", "__main__"),
+    *("sequence_parallel", "expert_parallel", "recording", "first_difference", "stack", "registry"),
+    *("planner", "checkpoint", "launch", "cli", "entry", "__main__"),
 )
 
 

@@ -21,6 +21,7 @@ from minigrad.serial import Serial
 from minigrad.strategy import Strategy
 
 from ..comm import Communicator
+from ..first_difference import first_difference
 from ..launch.launch import run
 from ..laws import bound_for, differences_from_serial
 from ..registry import class_of, load_strategy
@@ -58,25 +59,24 @@ class Proof(NetSettings):
         some = data[: self.batch] if not self.sized_net.sizes else data[len(data) - self.batch :]
         return Batch(some.x.copy(), some.y.copy())
 
-    def run(self, comm: Communicator) -> dict[str, Any] | None:
+    def run(self, comm: Communicator, locate: bool = False) -> dict[str, Any] | None:
         """Compare on this rank; returns the verdict, as ``--json`` writes it, on rank 0, None on the others.
+
+        To ``locate`` the first tensor that differs takes a second step, in which all layers are recorded.
 
         Raises ValueError for a strategy that does not compute the serial run's gradients.
         """
         net = self.sized_net
         batch = net.prepare(self.samples(), self.dtype)
         backend = self.backend(comm)
+        model, how = (net.build, net.loss), {"dtype": self.dtype, "device": self.device, "seed": self.seed}
+        serial = Serial(self.parallel.micro or 1)
         with exact_convolutions(self.exact):
             differences = differences_from_serial(
-                lambda _: backend,
-                comm,
-                net.build,
-                net.loss,
-                [batch],
-                dtype=self.dtype,
-                device=self.device,
-                seed=self.seed,
-                serial=Serial(self.parallel.micro or 1),
+                lambda _: backend, comm, *model, [batch], serial=serial, **how
+            )
+            located = (
+                first_difference(self.backend, comm, *model, batch, serial=serial, **how) if locate else None
             )
         if comm.rank != 0:
             return None
@@ -93,6 +93,7 @@ class Proof(NetSettings):
             "passed": worst <= bound,
             "parameters": list(rows.values()),
             "loss": loss,
+            **({} if located is None else {"located": asdict(located)}),
         }
 
     def backend(self, comm: Communicator) -> Strategy:
@@ -159,6 +160,28 @@ def conclusion(verdict: dict[str, Any]) -> Text:
     return Text(f"PROVED: all ranks equal the serial run to {relative} {allowed}", "bold green")
 
 
+def location(verdict: dict[str, Any]) -> Text:
+    """Where the runs first differ, in one line."""
+    located, first = verdict["located"], verdict["located"]["first"]
+    left_out = (
+        f", {located['left_out']} others are not of one form in both runs" if located["left_out"] else ""
+    )
+    if first is None and verdict["passed"]:
+        return Text(f"All {located['compared']} tensors agree{left_out}", "bold green")
+    if first is None:
+        return Text(
+            f"NOT LOCATED: all {located['compared']} tensors of a second step agree{left_out}",
+            "bold red",
+        )
+    micro = "" if first["micro"] is None else f", micro-batch {first['micro']}"
+    agreed = f"; {first['agreed']} agreed" if first["agreed"] else ""
+    return Text(
+        f"FIRST DIFFERENCE: {first['what']}, on rank {first['rank']}{micro}, by {first['absolute']:.1e}, "
+        f"relative {first['relative']:.1e}{agreed}",
+        "bold red",
+    )
+
+
 @WithOptions
 def prove(
     ranks: ParallelOptions,
@@ -167,6 +190,10 @@ def prove(
     svg: Annotated[
         Path | None, typer.Option(help="also draw the table to this SVG file", metavar="FILE")
     ] = None,
+    locate: Annotated[
+        bool,
+        typer.Option("--locate", help="also find the first tensor of the step that differs", metavar=""),
+    ] = False,
     *,
     flags: dict[str, Any],
 ) -> None:
@@ -182,7 +209,7 @@ def prove(
     failed = []
 
     def work(comm) -> None:
-        verdict = settings.run(comm)
+        verdict = settings.run(comm, locate)
         if verdict is None:
             return
         if json is not None:
@@ -190,6 +217,8 @@ def prove(
         console = new_console(record=svg is not None)
         console.print(report(verdict))
         console.print(conclusion(verdict), soft_wrap=svg is None)
+        if locate:
+            console.print(location(verdict), soft_wrap=svg is None)
         if svg is not None:
             with replacement(svg) as part:
                 console.save_svg(str(part), title="minigrad prove")

@@ -20,7 +20,7 @@ from ...comm.communicator import Communicator
 from .layer import ShardedLayer
 from .linear import ColumnLinear, RowLinear
 from .pass_through import PASS_THROUGH, Replicated, lookup
-from .sequential import ShardedSequential
+from .sequential import ShardedSequential, forward_on_shards
 from .sharding import Shard, ShardedTensor, even_shard
 
 
@@ -55,13 +55,13 @@ class HeadsAttention(ShardedLayer):
 
     def sharded_forward(self, a: ShardedTensor, **masks: Any) -> ShardedTensor:
         check_tokens(a.local.shape)
-        qkv = self.qkv.sharded_forward(a).local
+        qkv = forward_on_shards(self.qkv, a).local
         tokens, heads = qkv.shape[:-1], self.heads.local_size
         if masks.get("mask") is not None:
             masks["mask"] = self.own_part(Tensor(masks["mask"]).data)
         o = self.core(ops.reshape(qkv, shape=(*tokens, heads, 3 * self.size)), **masks)
         o = ops.reshape(o, shape=(*tokens, heads * self.size))
-        return self.out.sharded_forward(ShardedTensor(o, (self.heads.repeat(self.size),)))
+        return forward_on_shards(self.out, ShardedTensor(o, (self.heads.repeat(self.size),)))
 
     def own_part(self, mask: Array) -> Array:
         """The mask of this rank's heads, from one that broadcasts to (B, heads, S, T); else ValueError."""
@@ -117,10 +117,10 @@ class HeadsBlock(ShardedLayer):
 
     def sharded_forward(self, a: ShardedTensor, **masks: Any) -> ShardedTensor:
         a = self.between_products(a)
-        y = self.attention.sharded_forward(self.norm1.sharded_forward(a), **masks)
-        a = self.total(a, self.dropout1.sharded_forward(y))
-        y = self.feed_forward.sharded_forward(self.norm2.sharded_forward(a))
-        return self.total(a, self.dropout2.sharded_forward(y))
+        y = forward_on_shards(self.attention, forward_on_shards(self.norm1, a), **masks)
+        a = self.total(a, forward_on_shards(self.dropout1, y))
+        y = self.feed_forward.sharded_forward(forward_on_shards(self.norm2, a))
+        return self.total(a, forward_on_shards(self.dropout2, y))
 
     def norm(self, layer: Module) -> Replicated:
         """The form of a norm of this block."""

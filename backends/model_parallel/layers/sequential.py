@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from typing import Any
 
-from minigrad.forward_pass import current_path
+from minigrad.forward_pass import current_observer, current_path
 from minigrad.module import Sequential
 from minigrad.recompute import Replay, unrecorded
 from minigrad.tape import Tape, current_tape
@@ -52,7 +53,7 @@ class ShardedSequential(ShardedLayer, Sequential):
         for i in range(start, stop):
             path.append(i)
             with named_in_errors(i):
-                a = self.layers[i].sharded_forward(a)
+                a = forward_on_shards(self.layers[i], a)
             path.pop()
         return a
 
@@ -77,3 +78,11 @@ def named_in_errors(layer: int | str) -> Iterator[None]:
     except (ValueError, TypeError) as error:
         error.args = (f"layer {layer}, {error}",)
         raise
+
+
+def forward_on_shards(layer: Any, a: ShardedTensor, **keywords: Any) -> ShardedTensor:
+    """``layer.sharded_forward(a, **keywords)``, as a layer around it or an observer sees it."""
+    observer = current_observer()
+    if observer is None:
+        return layer.sharded_forward(a, **keywords)
+    return observer.call(layer, layer.sharded_forward, (a,), keywords)

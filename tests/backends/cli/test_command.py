@@ -193,6 +193,17 @@ def test_prove_exits_1_when_the_gradients_differ(minigrad, tmp_path, monkeypatch
     status, out, _ = minigrad("prove", "--data", "3", "--transport", "threads", "--json", "p.json")
     assert status == 1 and out.splitlines()[-1].startswith("NOT EQUAL: ")
     assert not json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))["passed"]
+    status, out, _ = minigrad("prove", *THREADS, "--data", "3", "--locate", "--json", "p.json")
+    located = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))["located"]["first"]
+    assert status == 1 and (located["direction"], located["end"]) == ("backward", "output")
+    assert out.splitlines()[-1].startswith("FIRST DIFFERENCE: the loss or its weight, or what leads its ")
+
+
+def test_prove_locates_nothing_in_a_right_step(minigrad, tmp_path):
+    status, out, _ = minigrad("prove", *THREADS, "--data", "2", "--locate", "--json", "p.json")
+    located = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))["located"]
+    assert status == 0 and located["first"] is None and not located["left_out"]
+    assert f"All {located['compared']} tensors agree" in out
 
 
 def test_the_version_and_the_short_help(minigrad):
