@@ -602,11 +602,11 @@ def bounds_of(machine, p):
 
 
 # %%
-print("   ranks, link        batch: b   model: F  sequence: S  experts: m  pipeline: P/h")
+print("   ranks, link       batch: b  model: F  sequence: S  experts: m  pipeline: P/h")
 for p, name in ((8, "NVLink"), (8, "200 Gbit/s"), (64, "200 Gbit/s")):
     intensity, bounds = MACHINES[name].flops / MACHINES[name].link.bandwidth, bounds_of(MACHINES[name], p)
     b, neurons, length, of_expert, of_stage = bounds
-    print(f"   {p:2} with {name:10} {b:9,} {neurons:10,} {length:12,} {of_expert:11,} {of_stage:14,}")
+    print(f"   {p:2} with {name:10} {b:8,} {neurons:9,} {length:12,} {of_expert:11,} {of_stage:14,}")
     formulas = (p - 1) / p, p - 1, 2 * (p - 1), (p - 1) / p, 1  # e is 2 bytes
     for value, formula in zip(bounds, formulas, strict=True):
         off = value - formula * intensity  # by trial a whole number, or a multiple of p or 2 p
