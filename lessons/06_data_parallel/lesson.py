@@ -21,7 +21,7 @@ from measured import (
     one_step,
     seconds_of_steps,
 )
-from minigrad_course.experiments.experiment import read_result
+from minigrad_course.experiments.experiment import read_result, source_of
 from minigrad_course.experiments.speedup import Speedup
 from minigrad_course.experiments.to_target import first_at
 from minigrad_course.machines.scaling_laws import amdahl, gustafson, karp_flatt
@@ -517,6 +517,7 @@ assert last < 0.45 * equal[-1], f"shares by speed {1e3 * last:.1f} ms, equal sha
 # %%
 print("\n10. Two processes, real time: samples a second, and speed with serial = 1")
 measured = read_result("speedup")
+print(f"   {source_of(measured)}")
 for net, figures in measured["nets"].items():
     peers = figures["peers"]
     print(f"   {net}, batch {figures['batch_size']}: serial {peers['serial']['samples_per_second']:,.0f}")
@@ -530,7 +531,8 @@ save(Speedup().draw(measured), FIGURES / "two_processes.png")
 # %% [markdown]
 # How long until 90, 95 and 97 % of the test digits are right? `minigrad experiment to-target` trains until
 # then, by batch size and by strategy. A strategy needs the steps of serial training, and other seconds; a
-# larger batch needs fewer steps, but more epochs.
+# larger batch needs fewer steps, but more epochs. In steps of 64 samples two processes gain nothing: a step
+# sends as many gradients as one of 256 samples, after a quarter of the work.
 
 # %%
 curves = read_result("to-target")["curves"]

@@ -11,6 +11,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from minigrad_course.experiments.experiment import read_result
 from minigrad_course.experiments.experiments import EXPERIMENTS
+from minigrad_course.experiments.speedup import Speedup
+from minigrad_course.experiments.training_run import STRATEGIES
 from PIL import Image
 
 from backends.cli.curves import draw_curves
@@ -113,6 +115,15 @@ def test_a_timeline_keeps_the_laws():
 def test_pictures_of_experiments_keep_the_laws(name):
     with rc_context(figures.STYLE):
         assert faults(EXPERIMENTS[name]().draw(read_result(name))) == []
+
+
+def test_the_picture_of_weak_scaling_keeps_the_laws():
+    result = read_result("speedup")
+    weak = {name: {"samples_per_second": 1.0, "speedup": 1.5} for name in STRATEGIES}
+    figures_of = result["nets"]["lenet"] | {"weak": weak}
+    with rc_context(figures.STYLE):
+        three = {"nets": {"lenet": figures_of, "sigmoid": figures_of, "wide": figures_of}}
+        assert faults(Speedup().draw(three)) == []
 
 
 RESULTS = {

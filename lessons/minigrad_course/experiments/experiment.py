@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import platform
 import sys
 from abc import ABC, abstractmethod
+from contextlib import suppress
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +19,8 @@ from threadpoolctl import threadpool_limits
 
 from backends.cli.run_folder import write_json
 from backends.launch.launch import mpi_problem, run
+from backends.process.cores import cores
+from backends.words import counted
 from minigrad.figures import STYLE, save
 
 if TYPE_CHECKING:
@@ -30,6 +35,20 @@ RANKS = 2
 def read_result(name: str) -> Result:
     """The result of an experiment that the lessons show, as it was measured on a machine of two cores."""
     return json.loads((MEASURED / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def this_machine() -> str:
+    """The name of the processor, and the number of cores that this process may use."""
+    name = platform.processor() or platform.machine()
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), name)
+    return f"{counted(cores(), 'core')} of {name}"
+
+
+def source_of(result: Result) -> str:
+    """When and where a result was measured, in words."""
+    return f"measured on {result['date']}, on {result['machine']}"
 
 
 class Experiment(ABC):
@@ -70,7 +89,7 @@ class Experiment(ABC):
         with threadpool_limits(1):
             result = self.measure(comm)
         if comm.rank == 0:
-            self.report(result)
+            self.report({"date": date.today().isoformat(), "machine": this_machine(), **result})
 
     def report(self, result: Result) -> None:
         """Print the tables; write the JSON and the picture."""
@@ -79,6 +98,7 @@ class Experiment(ABC):
         console = Console(width=None if sys.stdout.isatty() else 100)
         for table in self.tables(result):
             console.print(table)
+        console.print(source_of(result))
         write_json(folder / "result.json", result)
         with rc_context(STYLE):
             save(self.draw(result), folder / "result.png")

@@ -4,6 +4,7 @@ the experiments holds on real MPI processes, and they can fail.
 """
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -12,11 +13,13 @@ import numpy as np
 import pytest
 from minigrad_course.experiments import hosts
 from minigrad_course.experiments.experiments import EXPERIMENTS
+from minigrad_course.experiments.speedup import wide
 from threadpoolctl import threadpool_limits
 
 from backends.launch.launch import mpi_problem
+from backends.model_parallel.plan import default_plan
 from minigrad.mnist import load
-from minigrad.models import find_net
+from minigrad.models import DIGIT, find_net
 from minigrad.optim import SGD
 from minigrad.train import accuracy, fit
 from tests.mpi.conftest import Processes
@@ -32,7 +35,7 @@ from minigrad_course.experiments.to_target import ToTarget
 from tests.bugs.mutant import mutant
 """
 SHORT = {
-    "speedup": "Speedup(rounds=1, least_seconds=0.01).work(MPIComm())",
+    "speedup": "Speedup(rounds=1, least_seconds=0.01, nets=('lenet', 'sigmoid')).work(MPIComm())",
     "to-target": "ToTarget(batches=(64,), most_epochs=0.25).work(MPIComm())",
 }
 PROGRAMS = """
@@ -89,6 +92,14 @@ def test_the_articles_training_ends_with_its_cost_and_accuracy():
 def test_the_program_of_mpi4py_alone_has_the_costs_of_minigrad(job, ranks):
     run = job(PROGRAMS.format(change=()), ranks)
     assert run.status == 0 and "8 costs" in run.out, run.err
+
+
+def test_the_wide_net_is_split_alike_by_columns_and_rows_and_into_stages():
+    model = wide(np.random.default_rng(0))
+    kinds = list(default_plan(model, 2, 1024, DIGIT).values())
+    assert kinds == ["column", "row"] * 3 + ["column"] or kinds == ["column", "row"] * 3, kinds
+    work = [math.prod(p.shape) for p in model.parameters() if p.ndim == 2]
+    assert max(work[1:-1]) == min(work[1:-1]) and work[0] > 0.7 * work[1]
 
 
 FIRST, *OTHERS = BUGS
