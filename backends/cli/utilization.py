@@ -1,7 +1,4 @@
-"""The share of a machine's speed that a training reaches, by one matrix product of this machine.
-
-Lecture section: what a cluster would do. Lesson: 15_scale, by ``plan_command.py``.
-"""
+"""The share of a machine's speed that a training reaches, by one matrix product of this machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A net for images by what its layers hold and send, counted on a built net.
 
-Lecture section: what a cluster would do. Lesson: 15_scale, by
-``cli/plan_command.py``.
+Lecture section: what a cluster would do. Lesson: 15_scale, by ``sizes_of_net.py``.
 """
 
 from __future__ import annotations

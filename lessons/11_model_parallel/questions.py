@@ -71,7 +71,7 @@ PREDICTION_4 = ""
 
 
 def block(x, w1, w2, b, comm):
-    """Of w1 this rank has some columns, of w2 the rows that belong to them; x and b are whole."""
+    """This rank has some columns of w1, and the rows of w2 that belong to them; x and b are whole."""
     hidden = ops.tanh(differentiable.fan_out(x, comm=comm) @ w1)
     y = differentiable.fan_in(hidden @ w2 + b, comm=comm)
     return y + x
@@ -112,7 +112,7 @@ PREDICTION_6 = ""
 
 
 def tokens(x, w1, w2, comm):
-    """Of x this rank has some rows; the parts of w1 and w2 are as above, and y is whole."""
+    """This rank has some rows of x; the parts of w1 and w2 are as above, and y is whole."""
     whole = differentiable.join_in(x, comm=comm, axis=0)
     return differentiable.fan_in(ops.tanh(whole @ w1) @ w2, comm=comm)
 

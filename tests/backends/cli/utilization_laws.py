@@ -60,7 +60,7 @@ def the_peak_is_of_the_fastest_product(times: list[float]) -> None:
 
 def all_ranks_count(samples_per_second: float, ranks: int, peak: float) -> None:
     net = NETS["mlp"]
-    found = utilization_of(net, samples_per_second, ranks, "float32", lambda dtype: peak)
-    assert isinstance(found, Utilization)
+    speed = utilization_of(net, samples_per_second, ranks, "float32", lambda dtype: peak)
+    assert isinstance(speed, Utilization)
     right = operations_of_sample(net) * samples_per_second / ranks / peak
-    assert math.isclose(found.share, right), f"a share of {found.share:.2g}, right is {right:.2g}"
+    assert math.isclose(speed.share, right), f"a share of {speed.share:.2g}, right is {right:.2g}"
