@@ -105,7 +105,7 @@ def needs_compiler() -> None:
 
 def with_bug(folder: Path, file: str, line: str, other: str) -> Path:
     """A copy of the double in ``folder`` with one text of ``file`` replaced."""
-    shutil.copytree(DOUBLE / "cupy", folder / "cupy", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(DOUBLE / "cupy", folder / "cupy")  # with the byte code of what stays as it is
     path = folder / "cupy" / file
     source = path.read_text(encoding="utf-8")
     assert source.count(line) == 1, f"{file} has {source.count(line)} times {line!r}"
