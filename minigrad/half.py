@@ -22,6 +22,7 @@ from .pullback import OpResult, Pullback
 from .tape import once, undo_broadcast
 
 P = ParamSpec("P")
+LEAST_NORMAL, THREE_QUARTERS = np.float32(2.0**-14), np.float32(0.75)
 Run = Callable[[Array], tuple[Array, tuple[Pullback | None, ...]]]
 
 
@@ -66,11 +67,9 @@ def computed_in_single(compute: Callable[..., OpResult], rounds: bool = True) ->
             half = x.dtype.char == "e"
         except AttributeError:  # a number, which has no dtype
             half = any(map(is_half, others))
-        return (
-            run_in_single(compute, (x, *others), settings, rounds)
-            if half
-            else compute(x, *others, **settings)
-        )
+        if half:
+            return run_in_single(compute, (x, *others), settings, rounds)
+        return compute(x, *others, **settings)
 
     return computed
 
@@ -166,6 +165,19 @@ def in_single(x: Any) -> Any:
     return x.astype(np.float32, copy=False) if is_floating(x) else x
 
 
+def subnormal_steps(x: np.ndarray) -> np.ndarray:
+    """float32 x, rounded to multiples of 2 ** -24 where float16 has no others; NumPy takes 25 times as long.
+
+    Beside 0.75 float32 has these steps. Gradients of a loss that is not scaled are mostly as small.
+    """
+    small = abs(x) < LEAST_NORMAL
+    if not small.any():
+        return x
+    y = np.copysign(x + THREE_QUARTERS - THREE_QUARTERS, x)
+    np.copyto(y, x, where=~small)
+    return y
+
+
 def widened(x: Array) -> Array:
     """x, or of float16 the float32 array of the same numbers."""
     return x.astype(np.float32) if x.dtype.char == "e" else x
@@ -173,7 +185,9 @@ def widened(x: Array) -> Array:
 
 def rounded(x: Array, dtype: Any) -> Array:
     """A copy of x in ``dtype``; what is too large for it is infinite, as a scaled loss expects."""
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
+        if type(x) is np.ndarray and x.ndim and dtype == np.float16 and x.dtype == np.float32:
+            x = subnormal_steps(x)
         return x.astype(dtype)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from backends.sequence_parallel.ring import ring_attention
 from backends.sequence_parallel.token_order import columns_of
 from minigrad import bfloat16 as bfloat16_module
-from minigrad import nn, ops, product
+from minigrad import half, nn, ops, product
 from minigrad.recompute import recomputed
 from minigrad.sums import axis_sums
 from minigrad.testing import on_device
@@ -41,6 +41,10 @@ def ops_are_those_of_singles_rounded_once() -> None:
         (dropout, [x]),
     ):
         half_laws.is_the_rounded_op(f, *map(on_device, inputs))
+
+
+def small_numbers_are_rounded_as_by_numpy() -> None:
+    half_laws.rounds_like_numpy(half.rounded, (np.arange(-900, 900) * 2.0**-26).astype(np.float32))
 
 
 def losses_are_single() -> None:
@@ -144,8 +148,11 @@ BUGS = [
     Bug("float16 is cut off, not rounded", "half.rounded", "return x.astype(dtype)",
         "return (np.asarray(x).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32).astype(dtype)",
         ops_are_those_of_singles_rounded_once, "is not"),
-    Bug("a loss that is scaled too much warns", "half.rounded", 'np.errstate(over="ignore")', "np.errstate()",
+    Bug("a loss that is scaled too much warns", "half.rounded", 'over="ignore", ', "",
         a_scaled_loss_overflows_in_silence, "overflow"),
+    Bug("small numbers lose their sign", "subnormal_steps",
+        "np.copysign(x + THREE_QUARTERS - THREE_QUARTERS, x)", "x + THREE_QUARTERS - THREE_QUARTERS",
+        small_numbers_are_rounded_as_by_numpy, "becomes"),
     Bug("a loss has 16 bits", "loss_in_single", "rounds=False", "rounds=True", losses_are_single,
         "result 0 is float16"),
     Bug("a loss of no axes has 16 bits", "as_0d_array", "max(dtype.itemsize, 4)", "dtype.itemsize",

@@ -11,6 +11,7 @@ from minigrad import Tape, Tensor, nn, ops
 from minigrad.data import Batch
 from minigrad.device import to_host
 from minigrad.environment import variable
+from minigrad.half import rounded
 from minigrad.product import product
 from minigrad.recompute import recomputed
 from minigrad.serial import Serial
@@ -104,6 +105,17 @@ def test_the_numbers_of_half_precision():
     assert (half(2.0**-24), half(2.0**-25), half(2.0**-25 * (1 + 2.0**-10))) == (2.0**-24, 0, 2.0**-24)
     assert half(1) + half(2.0**-11) == 1 and half(1) - half(2.0**-12) == 1
     assert half(1) + half(2.0**-10) > 1 and half(1) - half(2.0**-11) < 1
+
+
+def test_numbers_are_rounded_as_by_numpy():
+    rng = np.random.default_rng(0)
+    steps = (np.arange(-9_000, 9_000) * 2.0**-26).astype(np.float32)  # four to a step of float16 near 0
+    sizes = rng.normal(size=9_000) * 2.0 ** rng.integers(-30, 18, 9_000)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 65519, 65520, 2.0**-25, -(2.0**-25), 2.0**-14])
+    neighbors = [np.nextafter(steps, np.float32(side)) for side in (-1, 1)]
+    for x in (steps, *neighbors, sizes.astype(np.float32), special.astype(np.float32)):
+        half_laws.rounds_like_numpy(rounded, x)
+    half_laws.rounds_like_numpy(rounded, steps.reshape(4, 90, 50).transpose(0, 2, 1))
 
 
 def test_the_gradient_of_a_loss_may_be_scaled_by_more_than_a_half_can_hold():

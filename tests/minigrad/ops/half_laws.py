@@ -153,6 +153,15 @@ def parameters_of(*arrays: np.ndarray) -> list[Parameter]:
     return [Parameter(on_device(a.astype(np.float16))) for a in arrays]
 
 
+def rounds_like_numpy(rounded: Callable[..., Array], x: np.ndarray) -> None:
+    """Numbers of float32 become those of float16 that NumPy's own cast gives, with their signs."""
+    with np.errstate(over="ignore"):
+        expected, y = x.astype(np.float16), to_host(rounded(on_device(x), np.float16))
+    same = (y.view(np.uint16) == expected.view(np.uint16)) | (np.isnan(y) & np.isnan(expected))
+    assert same.all(), f"{x[~same][:3]} becomes {y[~same][:3]}, and not {expected[~same][:3]}"
+    assert y.strides == expected.strides, f"{expected.strides} became {y.strides}"
+
+
 def overflows_in_silence(mse: Op) -> None:
     """A gradient that float16 cannot hold is infinite and no warning: who scales the loss looks for it."""
     for scale, expected in ((2.0**15, 2.0**14), (2.0**20, np.inf)):
