@@ -10,7 +10,7 @@ the two needs only a part. For P float32 parameters on N ranks, with K bytes of 
     stage 2      4 P + (4 + K) P / N       the same, each gradient as soon as it is final     2 P (N - 1) / N
     stage 3      (8 + K) P / N             all-gather weights before each use, both ways      3 P (N - 1) / N
 
-Of float16 the numbers sent are the same, with half of the bytes; with Adam's float32 masters a rank holds
+With float16 as many numbers are sent, in half of the bytes; with Adam's float32 masters a rank holds
 4 P + 12 P / N bytes in stage 1, 2 P + 14 P / N in stage 2 and 16 P / N in stage 3.
 """
 
