@@ -8,6 +8,7 @@ which the serial run computes them, the first one that differs shows the operati
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -90,7 +91,8 @@ def first_difference(
     model = backend.place(build(np.random.default_rng(seed + comm.rank)).to(dtype=dtype, device=device))
     arrays = Arrays(comm, backend, model, reference, bound)
     first = arrays.of_model("placement")
-    steps, recordings, losses = ((serial or Serial(), reference), (backend, model)), [], []
+    own = copy(serial or Serial())  # which counts its steps, and ranks on threads may share it
+    steps, recordings, losses = ((own, reference), (backend, model)), [], []
     for run, trained in steps:
         recordings.append(Recording(trained))
         with ForwardPass(None, batch.places, observer=recordings[-1]):

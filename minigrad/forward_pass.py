@@ -82,8 +82,8 @@ class ForwardPass:
 
     def copy(self) -> ForwardPass:
         """A pass that goes on from here, as the second run of a segment does; its penalties are not read."""
-        settings: dict[str, Any] = {"tokens": self.tokens, "weight": self.weight, "observer": self.observer}
-        copy = ForwardPass(self.step, self.places, self.is_part, **settings)
+        settings: dict[str, Any] = {"tokens": self.tokens, "weight": self.weight}
+        copy = ForwardPass(self.step, self.places, self.is_part, observer=self.observer, **settings)
         copy.path, copy.calls = self.path.copy(), self.calls.copy()
         return copy
 

@@ -18,6 +18,7 @@ from backends.pipeline import Pipeline
 from backends.stack import Stack
 from minigrad import nn, ops
 from minigrad.data import Batch, shares
+from minigrad.device import array_module
 from minigrad.forward_pass import current_pass
 from minigrad.module import Module
 from minigrad.op import OpResult, op
@@ -43,7 +44,7 @@ class Fault(NamedTuple):
 @op
 def faulty(x: Any, *, kind: str, rows: np.ndarray) -> OpResult:
     """x, to which, or to whose gradient, something is added in the ``rows``."""
-    wrong = 1e-6 * rows.reshape(-1, 1) * np.ones_like(x)
+    wrong = 1e-6 * array_module(x).asarray(rows.reshape(-1, 1), x.dtype)
     return x + wrong * (kind == "forward"), (lambda g: g + wrong * (kind == "backward"),)
 
 
