@@ -253,7 +253,7 @@ class Site:
         doors = [
             (
                 Link("lessons/index.html", "Learn"),
-                "Eighteen lessons that compute, draw and assert, with questions to predict.",
+                "Nineteen lessons that compute, draw and assert, with questions to predict.",
             ),
             (Link("teach.html", "Teach"), f"{graded} graded assignments; a class is graded in one command."),
             (

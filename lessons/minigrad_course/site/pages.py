@@ -31,7 +31,7 @@ def start(doors: Sequence[tuple[Link, str]], explorables: Sequence[Link], proof:
     return f"""<section class="hero">
 <div>
 <h1>Train a network on many machines, and prove that it equals one.</h1>
-<p class="lead">Eighteen lessons on data, model and pipeline parallelism. Each strategy is a short file to
+<p class="lead">Nineteen lessons on data, model and pipeline parallelism. Each strategy is a short file to
 read beside its lecture slide, and a law compares every gradient on every rank with the serial run.</p>
 <p class="promise"><strong>Runs on a laptop, no GPU, no account.</strong></p>
 </div>

@@ -18,6 +18,7 @@ OF_ALL_PARTS = {
     "15": 8,
     "17": 9,
     "18": 7,
+    "19": 8,
 }  # lessons of more parts, with more questions
 
 
