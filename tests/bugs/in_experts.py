@@ -198,7 +198,7 @@ BUGS = [
         "copy.path, copy.calls =", "copy.penalties = self.penalties\n    copy.path, copy.calls =",
         penalties_are_terms_of_the_loss, "assert"),
     Bug("a second run forgets the weight of penalties", "ForwardPass.copy",
-        '"weight": self.weight, ', "",
+        '"weight": self.weight', '"weight": 1.0',
         penalties_are_terms_of_the_loss, "Not equal"),
     Bug("a reported loss has no penalties", "Work.weighted",
         "((0.0 if loss is None else loss.item()) + forward_pass.penalty())",
