@@ -585,8 +585,8 @@ for strategy in (ModelParallel, Wrong):
     assert ("3.bias is added" in said) == (strategy is Wrong), f"{strategy.__name__}: {said!r}"
 
 # %% [markdown]
-# What types do not see: whether an op computes what its rule says (tests of adjoints see that, lesson 06),
-# and constants, which have no gradient. Layers in space and on a grid have no types here.
+# What types do not see: whether an op computes what its rule says (a test of adjoints sees that), and
+# constants, which have no gradient. Layers in space and on a grid have no types here.
 #
 # Read: the documentation of spmd_types, docs/local_spmd_types.md in github.com/meta-pytorch/spmd_types,
 # which calls the four types Invariant, Replicate, Varying and Partial.
