@@ -116,7 +116,7 @@ BUGS = [
         "groups if groups[-1][0].dtype == summary.dtype else [*groups, []]", "groups", data_sends_half,
         BYTES),
     Bug("a bucket has float32", "bucket.make_buckets", "group), group[0].dtype)",
-        "group), np.float32)", buckets_send_half, BYTES),
+        'group), "float32")', buckets_send_half, BYTES),
     Bug("gradients of shards are packed in float32", "FlatLayout.pack",
         "empty(self.size, first.dtype)", 'empty(self.size, "float32")', shards_send_half, BYTES),
     Bug("a ring passes on what it computes with", "Ring.pass_on", "self.in_dtype(x)", "x",
