@@ -23,7 +23,7 @@ def test_activations_stay_split_through_the_identity():
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=settings().max_examples // 4)
 @given(sizes=st.lists(st.integers(1, 7), min_size=1, max_size=3))
 def test_layers_of_several_inputs_train_like_serial(name, sizes):
     trains(name, tuple(sizes))

@@ -13,6 +13,7 @@ from backends.comm import run_ranks
 from backends.model_parallel.model_parallel import ModelParallel
 from minigrad import loops, nn, ops
 from minigrad.recompute import RecomputedModule, recomputed
+from tests.backends.lanes import by_turns
 from tests.backends.model_parallel.transformer_laws import (
     CHANGES,
     FORMS,
@@ -61,17 +62,15 @@ def test_more_ranks_than_heads_neurons_and_tokens(form):
     splits_heads(form, Net(heads=1, hidden=2, tokens=3, symbols=3), 4, vocabulary=True, micro=2)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize(("form", "recompute"), by_turns(FORMS, [False, True]))
 def test_stacks_of_three_axes_train_like_serial(form, recompute):
     stacks(form, Net(blocks=3), recompute=recompute)
 
 
-@pytest.mark.parametrize("schedule", ["zb-h1", "interleaved", "chimera"])
-def test_other_schedules_of_stages_train_like_serial(schedule):
+@pytest.mark.parametrize(("schedule", "form"), by_turns(["interleaved", "chimera", "zb-h1"], FORMS))
+def test_other_schedules_of_stages_train_like_serial(schedule, form):
     """Also one that computes gradients of weights later, for which tokens are gathered then."""
-    for form in FORMS:
-        stacks(form, Net(blocks=3, tokens=5), schedule=schedule)
+    stacks(form, Net(blocks=3, tokens=5), schedule=schedule)
 
 
 class Mixed(Net):
@@ -132,9 +131,10 @@ def test_layers_inside_of_a_block_can_be_named(form):
     trains(net, 2, lambda comm: ModelParallel(comm, net.inner_plan(), **FORMS[form]))
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("masks", ["documents", "heads", "samples and heads", "one for all"])
-def test_a_block_in_any_module_is_split_and_sees_masks(form, masks):
+@pytest.mark.parametrize(
+    ("masks", "form"), by_turns(["documents", "heads", "samples and heads", "one for all"], FORMS)
+)
+def test_a_block_in_any_module_is_split_and_sees_masks(masks, form):
     for ranks in (2, 4):
         sees_masks(form, Net(heads=3), ranks, masks)
 
@@ -208,9 +208,8 @@ def test_the_core_gets_the_heads_of_its_rank():
     assert shapes == {rank: (2, 6, int(rank > 0), 12) for rank in range(4)}
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_changed_block_trains_like_serial_or_is_refused(form, change):
+@pytest.mark.parametrize(("change", "form"), by_turns(CHANGES, FORMS))
+def test_a_changed_block_trains_like_serial_or_is_refused(change, form):
     """By the plan as by the default one, which leaves such a block whole."""
     for plan in (
         {"0": "vocabulary", "1": "heads", "2": "heads", "4": "vocabulary"},
