@@ -59,7 +59,7 @@ def imported(file: Path, root: Path) -> Iterator[Path]:
     typing = {
         id(node)
         for branch in ast.walk(tree)
-        if isinstance(branch, ast.If) and "TYPE_CHECKING" in ast.unparse(branch.test)
+        if isinstance(branch, ast.If) and names_type_checking(branch.test)
         for node in ast.walk(branch)
     }
     for node in ast.walk(tree):
@@ -74,6 +74,12 @@ def imported(file: Path, root: Path) -> Iterator[Path]:
             for alias in node.names:
                 submodule = list(module(root, [*name, alias.name]))
                 yield from submodule or module(root, name)
+
+
+def names_type_checking(test: ast.expr) -> bool:
+    return any(
+        "TYPE_CHECKING" in (getattr(node, "id", ""), getattr(node, "attr", "")) for node in ast.walk(test)
+    )
 
 
 def module(root: Path, name: list[str]) -> Iterator[Path]:

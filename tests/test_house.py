@@ -5,8 +5,13 @@ import pytest
 from tests.house import ROOT, floors, folders, pairs, parts, picture
 
 
-def test_no_two_parts_import_one_another():
-    assert pairs(parts()) == []
+@pytest.fixture(scope="module")
+def arrows():
+    return parts()
+
+
+def test_no_two_parts_import_one_another(arrows):
+    assert pairs(arrows) == []
 
 
 def test_no_two_folders_import_one_another():
@@ -24,9 +29,9 @@ def test_a_folder_and_a_folder_in_it_are_seen_to_import_one_another(tmp_path):
     assert pairs(folders(tmp_path)) == []
 
 
-def test_the_picture_is_that_of_the_house():
+def test_the_picture_is_that_of_the_house(arrows):
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    assert picture(parts()) in text, "draw it again: python -m tests.house"
+    assert picture(arrows) in text, "draw it again: python -m tests.house"
 
 
 def test_a_planted_circle_is_seen():
