@@ -16,7 +16,7 @@ def holes_are_distances() -> None:
 
 
 def lost_shares_are_counted() -> None:
-    sizes = np.float32([0, 1, 2.0**-14, -(2.0**-15), 2.0**-24, 2.0**-25, -1.01 * 2.0**-25, 0])
+    sizes = np.array([0, 1, 2.0**-14, -(2.0**-15), 2.0**-24, 2.0**-25, -1.01 * 2.0**-25, 0], np.float32)
     for power in (0, -2, 3):
         laws.shares_are_those_of_rounded_arrays(sizes, power)
 

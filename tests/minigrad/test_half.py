@@ -282,7 +282,7 @@ def test_a_net_of_halves_learns_as_one_of_singles():
     losses = []
     for dtype in ("float32", "float16"):
         model, rng = half_laws.small_net(3, dtype), np.random.default_rng(4)
-        x = rng.normal(size=(16, 6)).astype(dtype)
+        x, loss = rng.normal(size=(16, 6)).astype(dtype), 0.0
         for _ in range(30):
             batch = Batch(on_device(x), on_device(x[:, :3].copy()))
             loss = Serial().step(model, batch, ops.mse)

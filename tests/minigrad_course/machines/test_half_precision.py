@@ -19,7 +19,7 @@ def test_a_hole(place):
 @given(seed=seeds, power=st.integers(-14, 16))
 def test_lost_shares(seed, power):
     rng = np.random.default_rng(seed)
-    sizes = np.float32(rng.normal(size=(5, 7)) * 2.0 ** rng.integers(-26, 2, size=(5, 7)))
+    sizes = (rng.normal(size=(5, 7)) * 2.0 ** rng.integers(-26, 2, size=(5, 7))).astype(np.float32)
     sizes[rng.random((5, 7)) < 0.2] = 0
     sizes[0, :3] = 2.0**-14, -(2.0**-25), 1.01 * 2.0**-25
     laws.shares_are_those_of_rounded_arrays(sizes, power)
