@@ -501,7 +501,7 @@ def test_no_function_changes_a_module_global():
     assert offenders(lambda path: changed_globals(tree(path)), LIBRARY) == {}
 
 
-def test_the_tape_the_pass_and_exactness_are_the_only_context_variables_of_the_engine():
+def test_the_tape_the_pass_and_how_to_round_are_the_only_context_variables_of_the_engine():
     made = [
         (str(path), node.target.id)
         for path in ENGINE
@@ -512,6 +512,7 @@ def test_the_tape_the_pass_and_exactness_are_the_only_context_variables_of_the_e
         and getattr(node.value.func, "id", "") == "ContextVar"
     ]
     assert sorted(made) == [
+        ("minigrad/bfloat16.py", "in_bfloat16"),
         ("minigrad/exact_convolutions.py", "exact"),
         ("minigrad/forward_pass.py", "current_pass"),
         ("minigrad/tape.py", "current_tape"),

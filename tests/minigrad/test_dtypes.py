@@ -151,23 +151,10 @@ def test_squares_that_half_precision_cannot_hold_are_normalised(name):
     assert parameters == 1
 
 
-LAYERS = {
-    "linear": (ops.linear, (3, 4), (5, 4), (5,)),
-    "conv2d": (ops.conv2d, (2, 3, 6, 6), (4, 3, 3, 3), (4,)),
-    "conv1d": (ops.conv1d, (2, 3, 6), (4, 3, 3), (4,)),
-    "conv_transpose2d": (ops.conv_transpose2d, (2, 3, 4, 4), (3, 4, 3, 3), (4,)),
-    "batch_norm": (ops.batch_norm, (5, 4), (4,), (4,)),
-    "layer_norm": (ops.layer_norm, (5, 4), (4,), (4,)),
-    "rms_norm": (ops.rms_norm, (5, 4), (4,)),
-    "group_norm": (partial(ops.group_norm, groups=2), (5, 4, 3), (4,), (4,)),
-    "instance_norm": (ops.instance_norm, (5, 4, 3), (4,), (4,)),
-}
-
-
 @pytest.mark.parametrize("kind", [np.float64, np.float16, np.uint8, np.int64])
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", op_laws.LAYERS)
 def test_a_layer_computes_in_the_dtype_of_its_weights(name, kind):
-    f, *shapes = LAYERS[name]
+    f, *shapes = op_laws.LAYERS[name]
     x, *parameters = (np.random.default_rng(i).normal(2, 1, shape) for i, shape in enumerate(shapes))
     parameters = [a.astype(np.float32) for a in parameters]
     op_laws.has_the_dtype_of_a_layer(f, np.dtype(np.float32), x.astype(kind), *parameters)

@@ -105,13 +105,13 @@ def attends_over_ranks_in_halves(attend: Attend, columns: Sequence[np.ndarray], 
         with Tape() as tape:
             y = attend(*leaves, comm=traced, columns=columns, **rows.masks())
         _, forward = traced.record.ledger.sent()
-        held = {a.dtype.char for a in retained_arrays([p for *_, p in tape.entries[-1]]) if a.ndim == 4}
+        kinds = {a.dtype.char for a in retained_arrays([p for *_, p in tape.entries[-1]]) if a.ndim == 4}
         tape.backward(y, g[:, own])
         for a, b in zip((y.data, *(x.grad for x in leaves)), exact, strict=True):
             assert a is not None and a.dtype == np.float16, "a result has other bits"
             error = np.abs(a - b[:, own]).max(initial=0)
             assert error <= 2.0**-7 * max(np.abs(b).max(initial=0), 1), f"a result is off by {error:.1e}"
-        assert held <= {"e"}, f"a tape holds arrays of {held}"
+        assert kinds <= {"e"}, f"a tape holds arrays of {kinds}"
         (_, numbers), (_, both) = numbers_of(comm.rank)
         counts = forward, traced.record.ledger.sent()[1]
         expected = 2 * numbers, 2 * 2 * numbers + 4 * (both - 2 * numbers)

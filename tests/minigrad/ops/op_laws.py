@@ -8,11 +8,12 @@ laws. That gradients are right is a law of ``minigrad.testing``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from minigrad import Parameter, Tape, Tensor
+from minigrad import Parameter, Tape, Tensor, ops
 from minigrad.device import Array, array_module, to_host
 from minigrad.memory import retained_arrays
 from minigrad.pullback import OpResult
@@ -172,6 +173,20 @@ def half_precision_loses_only_its_own_digits(f: Op, *inputs: np.ndarray, value: 
         bound = 4 * np.finfo(np.float16).eps * np.abs(exact).max(initial=1e-3)
         error = np.abs(to_host(half).astype(np.float64) - exact).max(initial=0)
         assert error <= bound, f"{to_host(half)} in half precision, {exact} in double"
+
+
+LAYERS = {
+    "linear": (ops.linear, (3, 4), (5, 4), (5,)),
+    "conv2d": (ops.conv2d, (2, 3, 6, 6), (4, 3, 3, 3), (4,)),
+    "conv1d": (ops.conv1d, (2, 3, 6), (4, 3, 3), (4,)),
+    "conv_transpose2d": (ops.conv_transpose2d, (2, 3, 4, 4), (3, 4, 3, 3), (4,)),
+    "batch_norm": (ops.batch_norm, (5, 4), (4,), (4,)),
+    "layer_norm": (ops.layer_norm, (5, 4), (4,), (4,)),
+    "rms_norm": (ops.rms_norm, (5, 4), (4,)),
+    "group_norm": (partial(ops.group_norm, groups=2), (5, 4, 3), (4,), (4,)),
+    "instance_norm": (ops.instance_norm, (5, 4, 3), (4,), (4,)),
+}
+"""Layers, and the shapes of samples and parameters."""
 
 
 def has_the_dtype_of_a_layer(f: Op, dtype: Any, x: np.ndarray, *parameters: np.ndarray) -> None:
