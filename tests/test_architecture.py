@@ -72,7 +72,8 @@ def test_imports_point_from_lessons_to_backends_to_minigrad():
 # another, and what composes them, or derives from one, comes after them.
 
 FAMILIES = ("data_parallel", "model_parallel", "pipeline")
-SHARED = ("consistency", "stale_rates", "placement", "partition", "laws")  # what the families share
+# What the families share.
+SHARED = ("consistency", "stale_rates", "placement", "partition", "laws", "precision_laws")
 ORDER = (
     *("words", "process", "comm", "grid", *SHARED, *FAMILIES),
     *("sequence_parallel", "expert_parallel", "recording", "first_difference", "stack", "registry"),
