@@ -12,6 +12,7 @@ from minigrad.generate import generate
 from minigrad.text import numbers_of
 
 from .next_command import NextCommand
+from .precision import Precision
 from .saved_model import load_model
 
 
@@ -30,14 +31,15 @@ def written(file: Path, prompt: str | None, symbols: int, temperature: float, se
         )
     content = b"The " if set(b"The ") <= {*saved.symbols} else saved.symbols[:1]
     content = content if prompt is None else prompt.encode("utf-8", "surrogateescape")
-    more = generate(
-        saved.model,
-        numbers_of(content, saved.symbols, "the prompt"),
-        symbols,
-        length=saved.net.sizes["length"],
-        temperature=temperature,
-        rng=seed,
-    )
+    with Precision(saved.dtype).computing():
+        more = generate(
+            saved.model,
+            numbers_of(content, saved.symbols, "the prompt"),
+            symbols,
+            length=saved.net.sizes["length"],
+            temperature=temperature,
+            rng=seed,
+        )
     return (content + bytes(saved.symbols[number] for number in more)).decode("utf-8", "replace")
 
 

@@ -48,10 +48,10 @@ def checked_by(check: Callable[[Any], object]) -> Callable[[Any], Any]:
     return callback
 
 
-def choice(default: str, flag: str, names: Sequence[str]) -> Any:
+def choice(default: str, flag: str, names: Sequence[str], **settings: Any) -> Any:
     """An option that is one of these names."""
     check = checked_by(partial(check_choice, flag, names=names))
-    return option(default, f"one of {', '.join(names)}", callback=check)
+    return option(default, f"one of {', '.join(names)}", callback=check, **settings)
 
 
 def positive(flag: str, help: str, **settings: Any) -> Any:
@@ -84,6 +84,10 @@ def size(help: str, most: int) -> Any:
 
 def seed_option() -> Any:
     return option(0, "random seed for weights and sample order", min=0)
+
+
+def dtype_option(default: str) -> Any:
+    return choice(default, "--dtype", DTYPES, is_eager=True)  # --precision asks whether it was passed
 
 
 def exact_option() -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,12 +25,15 @@ from ..comm import Communicator
 from ..first_difference import first_difference
 from ..launch.launch import run
 from ..laws import bound_for, differences_from_serial
+from ..precision_laws import differences_in_precision
 from ..registry import class_of, load_strategy
+from . import precision_proof
 from .console import new_console
 from .net_settings import NetSettings
 from .next_command import lesson_of
-from .options import DTYPES, ParallelOptions, choice, device_option, exact_option, seed_option
-from .parallel import ParallelConfig, chosen, ranks_of
+from .options import ParallelOptions, device_option, dtype_option, exact_option, seed_option
+from .parallel import ParallelConfig, chosen, members, ranks_of
+from .precision import Precision, loss_scale_of, loss_scale_option, precision_option
 from .run_folder import Json, check_writable, write_json
 from .strategy_flags import WithOptions, option
 
@@ -43,7 +47,9 @@ class Proof(NetSettings):
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     transport: str = "threads"
     device: str = device_option()
-    dtype: str = choice("float64", "--dtype", DTYPES)
+    dtype: str = dtype_option("float64")
+    precision: str = precision_option()
+    loss_scale: str | None = loss_scale_option()
     exact: bool = exact_option()
     batch: int = option(13, "number of samples in the step, over all ranks", metavar="N", min=1)
     seed: int = seed_option()
@@ -66,6 +72,8 @@ class Proof(NetSettings):
 
         Raises ValueError for a strategy that does not compute the serial run's gradients.
         """
+        if self.numbers.is_half:
+            return self.verdict_in_sixteen_bits(comm)
         net = self.sized_net
         batch = net.prepare(self.samples(), self.dtype)
         backend = self.backend(comm)
@@ -84,9 +92,8 @@ class Proof(NetSettings):
         worst = max(d.relative for d in differences)
         rows = {d.name: dict(zip(COLUMNS, d, strict=True)) for d in differences}
         loss = rows.pop("loss")
-        settings = asdict(self)
         return {
-            "config": {**settings.pop("parallel"), **settings, **chosen(backend)},
+            "config": self.config(backend),
             "bound": bound,
             "max_abs_error": max(d.absolute for d in differences),
             "max_rel_error": worst,
@@ -95,6 +102,34 @@ class Proof(NetSettings):
             "loss": loss,
             **({} if located is None else {"located": asdict(located)}),
         }
+
+    def verdict_in_sixteen_bits(self, comm: Communicator) -> dict[str, Any] | None:
+        """``run`` of several steps with master weights, one of which overflows."""
+        net, numbers, backend = self.sized_net, self.numbers, self.backend(comm)
+        with exact_convolutions(self.exact):
+            comparison = differences_in_precision(
+                lambda _: backend,
+                comm,
+                net.build,
+                net.loss,
+                numbers.prepared(net, self.samples()),
+                precision=numbers.name,
+                scale=partial(loss_scale_of, numbers.loss_scale),
+                device=self.device,
+                seed=self.seed,
+                micros=self.parallel.micro or 1,
+            )
+        return precision_proof.verdict_of(comparison, self.config(backend)) if comm.rank == 0 else None
+
+    @property
+    def numbers(self) -> Precision:
+        """The numbers of samples, parameters and activations."""
+        return Precision(self.dtype if self.precision == "float32" else self.precision, self.loss_scale)
+
+    def config(self, backend: Strategy) -> dict[str, Any]:
+        """All settings by name, and those that the strategy chose by itself."""
+        settings = asdict(self)
+        return settings.pop("parallel") | settings | {"dtype": self.numbers.name} | chosen(backend)
 
     def backend(self, comm: Communicator) -> Strategy:
         backend = self.parallel.backend_on(comm, self.batch, self.sized_net.sample)
@@ -113,9 +148,8 @@ def rows_of(verdict: dict[str, Any]) -> list[dict[str, Any]]:
     return [*verdict["parameters"], verdict["loss"]]
 
 
-def report(verdict: dict[str, Any]) -> Table:
-    """The table with a row for each parameter; a row that fails is red and has an x."""
-    config = verdict["config"]
+def title_of(config: dict[str, Any]) -> str:
+    """What was compared on which ranks, and with which serial run."""
     who, serial = config["strategy"], "one serial machine"
     if config["pipe"] > 1:
         pipeline = f"{config['schedule']} pipeline"
@@ -124,10 +158,17 @@ def report(verdict: dict[str, Any]) -> Table:
     if config["sequence"] > 1:
         tokens = f"tokens by {config['sequence_form']}"
         who = tokens if config["data"] == config["pipe"] == 1 else f"{who}, {tokens}"
-    table = Table(
-        title=f"{config['net']}, batch {config['batch']}, {who} on {ranks_of(**config)} "
-        f"({config['transport']}), {config['dtype']}: gradients against {serial}",
-    )
+    ranks = f"{ranks_of(**config)} ({config['transport']})"
+    run = f"{config['net']}, batch {config['batch']}, {who} on {ranks}, {config['dtype']}"
+    return f"{run}: gradients against {serial}"
+
+
+def report(verdict: dict[str, Any]) -> Table:
+    """The table with a row for each parameter; a row that fails is red and has an x."""
+    title = title_of(verdict["config"])
+    if "loss_scale" in verdict:
+        return precision_proof.report(verdict, title)
+    table = Table(title=title)
     for heading in ("parameter", "shape", "largest difference", "relative", "worst rank"):
         table.add_column(heading, justify="left" if heading == "parameter" else "right")
     for p in rows_of(verdict):
@@ -146,6 +187,8 @@ def report(verdict: dict[str, Any]) -> Table:
 
 def conclusion(verdict: dict[str, Any]) -> Text:
     """The verdict in one line; it names the worst parameter and rank where the runs are not equal."""
+    if "loss_scale" in verdict:
+        return precision_proof.conclusion(verdict)
     worst = max(rows_of(verdict), key=lambda row: row["max_rel_error"])
     relative = f"{worst['max_rel_error']:.1e}"
     allowed = f"(allowed {verdict['bound']:.0e}, relative)"
@@ -200,10 +243,20 @@ def prove(
     """Compare all gradients of one parallel step, on all ranks, with a serial step (status 1: not equal).
 
     Differences are relative to the largest element of each gradient, and at least a tenth of the model's.
+    With --precision several steps are compared: master weights bit for bit, gradients to their rounding, and
+    one step that overflows, which all ranks must leave out.
     """
     one_rank = "serial" if ranks.pipe > 1 or ranks.sequence > 1 else "replicated"
     settings = replace(proof, **ranks.configure(flags, proof.batch, one_rank))
     checked = settings.parallel.check(settings.backend)
+    settings.numbers.check(members(checked) if checked is not None else [])
+    if locate and settings.numbers.is_half:
+        raise ValueError(
+            "--locate compares tensors that are equal but for another order of sums, and 16 bits round each; "
+            "leave --precision out"
+        )
+    notes = settings.numbers.notes(settings.device) if checked is not None else []
+    print(*notes, sep="\n", end="\n" * bool(notes), flush=True)
     check_writable(json)
     check_writable(svg, "--svg")
     failed = []

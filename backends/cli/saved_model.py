@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from minigrad.lookup import check_choice
+from minigrad.master_weights import PRECISIONS
 from minigrad.mnist import load
 from minigrad.model_file import read_model
 from minigrad.models import Net, find_net
@@ -21,6 +22,7 @@ from minigrad.text import text
 from .net_settings import DATASETS, MIXTURE, SIZES, net_of_sizes
 from .next_command import NextCommand
 from .options import DTYPES
+from .precision import Precision
 
 
 class SavedModel(NamedTuple):
@@ -45,7 +47,7 @@ def load_model(file: Path, net: str | None = None) -> SavedModel:
     if name is None:
         raise ValueError(f"{file} does not say which net it holds; name it with --net")
     dtype = notes.get("dtype", DTYPES[0])
-    check_choice("dtype", dtype, names=DTYPES)
+    check_choice("dtype", dtype, names=(*DTYPES, *PRECISIONS))
     kind, symbols = find_net(name), notes.get("symbols", "").encode("latin-1", "replace")
     if kind.sizes:
         if not symbols or not all(notes.get(size, "").isdecimal() for size in SIZES):
@@ -87,8 +89,10 @@ def evaluated(
         raise ValueError(f"--text is for nets that learn from text, not for {saved.name}; leave it out")
     else:
         data = load(dataset)
-    test = saved.net.prepare(data.test, saved.dtype)
-    result = saved.net.metric.measure(saved.model, test)
+    numbers = Precision(saved.dtype)
+    test = numbers.prepared(saved.net, data.test)
+    with numbers.computing():
+        result = saved.net.metric.measure(saved.model, test)
     if saved.net.sizes:
         return saved.name, f"{saved.name} on {dataset}: {saved.net.metric.show(result)}"
     right = round(result * len(test))

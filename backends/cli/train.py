@@ -61,6 +61,7 @@ def train(
     checked = parallel.check(lambda comm: parallel.backend_on(comm, config.batch or MOST_SAMPLES, sample))
     checkpoints.check(checked, config.config())
     config.check_momentum(checked)
+    config.numbers.check(members(checked) if checked is not None else [])
     console = new_console()
     if checked is not None:
         undrawable = drawing_problem()
@@ -78,7 +79,8 @@ def train(
 
         append = files.append if comm.rank == 0 else lambda records: None
         try:
-            metrics, model = config.run(traced or comm, backend, console, save, checkpoints, append, log)
+            with config.numbers.computing():
+                metrics, model = config.run(traced or comm, backend, console, save, checkpoints, append, log)
         except Stopped:
             raise
         except Interrupted as signal:
@@ -130,5 +132,6 @@ def train(
         restarts=checkpoints.restarting(),
     )
     if checked is not None and status == 0:
-        after_training(ranks, flags, checked, trace).show(console)
+        half = {"precision": config.precision} if config.numbers.is_half else {}
+        after_training(ranks, flags | half, checked, trace).show(console)
     sys.exit(status)

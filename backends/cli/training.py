@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -39,8 +40,9 @@ from .checkpointing import NO_CHECKPOINTS, CheckpointOptions, check_settings, sa
 from .curves import title_of
 from .lengths import Lengths
 from .net_settings import DATASETS, NetSettings
-from .options import DTYPES, checked_by, choice, device_option, exact_option, positive, seed_option
+from .options import checked_by, choice, device_option, dtype_option, exact_option, positive, seed_option
 from .parallel import ParallelConfig, chosen, members
+from .precision import Precision, loss_scale_option, precision_option
 from .strategy_flags import option
 from .training_log import Append, TrainingLog
 from .utilization import Utilization, utilization_of
@@ -69,7 +71,9 @@ class Training(NetSettings):
     capture: bool = option(
         False, "record each step as CUDA graphs and launch these; one rank with --device cupy", "--capture"
     )
-    dtype: str = choice("float32", "--dtype", DTYPES)
+    dtype: str = dtype_option("float32")
+    precision: str = precision_option()
+    loss_scale: str | None = loss_scale_option()
     exact: bool = exact_option()
     epochs: int = option(8, "number of passes over the training samples", min=1)
     batch: int | None = option(
@@ -92,6 +96,11 @@ class Training(NetSettings):
     clip: float | None = positive("--clip", "scale gradients down to this joint norm", metavar="NORM")
     seed: int = seed_option()
 
+    @property
+    def numbers(self) -> Precision:
+        """The numbers of samples, parameters and activations."""
+        return Precision(self.dtype if self.precision == "float32" else self.precision, self.loss_scale)
+
     def config(self) -> dict[str, Any]:
         """All settings by name, for metrics.json."""
         settings = asdict(self)
@@ -111,6 +120,11 @@ class Training(NetSettings):
             raise ValueError(
                 "--capture records steps of fixed shapes, and experts have as many rows as chose them; leave "
                 "--capture or --experts out"
+            )
+        if self.numbers.is_half:
+            raise ValueError(
+                "--capture repeats the numbers of one step, and a loss scale may change; leave --capture or "
+                "--precision out"
             )
         ranks = self.parallel
         if ranks.ranks > 1 or ranks.plan is not None or ranks.strategy != "serial":
@@ -161,7 +175,7 @@ class Training(NetSettings):
 
     def notes(self) -> list[str]:
         """What these settings lead to and a user may not expect, a sentence each."""
-        ranks, notes = self.parallel, []
+        ranks, notes = self.parallel, self.numbers.notes(self.device)
         if self.batch is not None and self.batch < ranks.data:
             notes.append(
                 f"note: {ranks.data} ranks share {counted(self.batch, 'sample')} in a step, so "
@@ -212,17 +226,17 @@ class Training(NetSettings):
         ``save`` is called after every epoch with the measurements so far, and ``append`` after every step and
         every test with its records. With ``log`` the progress is one line an epoch.
         """
-        net, metric = self.sized_net, self.sized_net.metric
+        net, metric, numbers = self.sized_net, self.sized_net.metric, self.numbers
         tests, last = f"test_{metric.plural}", f"test_{metric.name}"  # in the figures
         if self.device == "cupy":
             use_gpu_of(comm.local_rank)
         data: Dataset = self.load(self.dataset)
-        train, test = (net.prepare(part, self.dtype).to(self.device) for part in (data.train, data.test))
+        train, test = (numbers.prepared(net, part).to(self.device) for part in (data.train, data.test))
         lr, settings = self.optimizer_settings(net)
         steps = self.steps()
         if "momentum" in settings and any(member.traits.applies_momentum for member in members(backend)):
             settings["momentum"] = 0.0
-        model = net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype, device=self.device)
+        model = net.build(np.random.default_rng(self.seed)).to(dtype=numbers.name, device=self.device)
         say = console.print if comm.rank == 0 else lambda text: None
         checkpoints = TrainingCheckpoints(
             checkpoint_options.folder,
@@ -242,10 +256,11 @@ class Training(NetSettings):
             member.declaration.set_chosen(member, saved.get("chosen", {}) if same else {})
         model = backend.place(model)
         optimizer = find_optimizer(self.optimizer)(model.parameters(), lr, **settings)
+        optimizer = numbers.with_masters(optimizer)
         if self.clip is not None:
             optimizer.clipped(self.clip)
         history = checkpoints.load_rest(backend, model, optimizer, same_layout=same)
-        results = list(saved.get(tests, []))
+        results, skipped = list(saved.get(tests, [])), list(saved.get("skipped_steps", []))
         lengths = Lengths(saved, len(history.losses), self.epochs, steps // self.epochs)
         config = {"momentum": None, **self.config(), "lr": lr, "warm_up": self.warm_up_of(steps), **settings}
         config |= chosen(backend)
@@ -258,7 +273,7 @@ class Training(NetSettings):
         records = TrainingLog(
             append,
             about,
-            rate=rate,
+            rate=lambda step: rate(step - bisect_right(skipped, step)),
             epoch_steps=steps // self.epochs,
             test_steps=steps if self.batch is None else steps // self.epochs,
             say=say,
@@ -270,6 +285,7 @@ class Training(NetSettings):
                 **about,
                 "finished": finished,
                 "losses": history.losses,
+                **({"loss_scale": optimizer.loss_scale, "skipped_steps": skipped} if numbers.is_half else {}),
                 tests: results,
                 **({"references": data.references} if data.references else {}),
                 "seconds": history.seconds,
@@ -293,9 +309,12 @@ class Training(NetSettings):
         with checkpoints, bar as show, exact_convolutions(self.exact):
 
             def on_step(step: int, loss: float) -> None:
+                if len(skipped) < optimizer.skipped_steps:
+                    skipped.append(step + 1)
                 show(step, loss)
                 records.update(history, results)
                 more = {tests: results, "chosen": chosen(backend), "lengths": lengths.parts}
+                more |= {"skipped_steps": skipped} if numbers.is_half else {}
                 if checkpoints.write(**more):
                     save(measurements(history, finished=False))
                 checkpoints.stop_if_agreed()
@@ -341,7 +360,7 @@ class Training(NetSettings):
         if backend.size == 1:
             return model
         arrays = backend.state.full_parameters(model) | backend.state.full_state(model)
-        whole = self.sized_net.build(np.random.default_rng(self.seed)).to(dtype=self.dtype)
+        whole = self.sized_net.build(np.random.default_rng(self.seed)).to(dtype=self.numbers.name)
         for first, *others in whole.tied_parameters():
             arrays |= dict.fromkeys(others, arrays[first])
         whole.load_state_dict(arrays)
@@ -349,7 +368,7 @@ class Training(NetSettings):
 
     def model_notes(self) -> dict[str, str]:
         """What the file of the model says about it: all that is needed to build and to test it again."""
-        notes = {"net": self.net, "dtype": self.dtype, "dataset": self.dataset}
+        notes = {"net": self.net, "dtype": self.numbers.name, "dataset": self.dataset}
         if self.sized_net.sizes:
             notes |= {name: str(size) for name, size in self.sized_net.sizes.items()}
             notes["symbols"] = self.of_text.symbols.decode("latin-1")
@@ -434,6 +453,10 @@ def report(metrics: dict[str, Any], backend: Strategy) -> Table:
         table.add_row(
             "loss, first and last step", f"{metrics['losses'][0]:.4f} to {metrics['losses'][-1]:.4f}"
         )
+    if "loss_scale" in metrics:
+        skipped = counted(len(metrics["losses"]), "step")
+        skipped = f"{len(metrics['skipped_steps'])} of {skipped} left out"
+        table.add_row(f"{config['precision']}: loss scale", f"{metrics['loss_scale']:,.10g}; {skipped}")
     for member in members(backend):
         for name, text in member.declaration.rows(member).items():
             table.add_row(name, text)

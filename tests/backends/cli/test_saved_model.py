@@ -59,7 +59,8 @@ def test_right_answers_are_counted(tmp_path):
     evaluates(saved_model, tmp_path)
     with pytest.raises(AssertionError):
         evaluates(
-            mutant("backends.cli.saved_model", ("data.test, saved", "data.train[:1000], saved")), tmp_path
+            mutant("backends.cli.saved_model", ("saved.net, data.test", "saved.net, data.train[:1000]")),
+            tmp_path,
         )
     with pytest.raises(AssertionError):
         evaluates(mutant("backends.cli.saved_model", ("model.load_state_dict(arrays)", "pass")), tmp_path)
