@@ -139,11 +139,11 @@ batch, notes = first_batch(), {}
 
 
 def note(name):
-    def noted(g):
+    def identity(g):
         notes[name] = g
         return g
 
-    return noted
+    return identity
 
 
 watched = put_between(build(), lambda x: x, note)
@@ -154,8 +154,8 @@ SHARES = {}
 print("   seed   below 2^-14    lost")
 for power in (0, -2, -4, -7, -10, -12):
     SHARES[power] = lost_shares(gradients.values(), 2.0**power)
-    subnormal, lost = SHARES[power]
-    print(f"   2^{power:<4} {subnormal:9.0%} {lost:10.1%}")
+    subnormal, zeros = SHARES[power]
+    print(f"   2^{power:<4} {subnormal:9.0%} {zeros:10.1%}")
 assert SHARES[0][0] > 0.85 and SHARES[0][1] < 0.02, f"at seed 1: {SHARES[0]}; expected over 0.85, under 0.02"
 assert 0.2 < SHARES[-7][1] < 0.4, f"{SHARES[-7][1]:.2f} lost at seed 2^-7, expected 0.2 to 0.4"
 save(drawings.histograms(gradients.values(), (0, -7)), FIGURES / "gradients.png")
@@ -346,9 +346,11 @@ save(drawings.vanishing(without, masters), FIGURES / "vanishing.png")
 # %%
 normal = finite[(finite >= 2.0**-13) & (finite < 2.0**15)]
 for share, name in ((0.999 / 4096, "0.999 / 4096"), (1.001 / 2048, "1.001 / 2048")):
-    kept = [np.mean((normal * (1 + sign * share)).astype(np.float16) == normal) for sign in (1, -1)]
-    print(f"   updates of w times {name}: {kept[0]:.0%} of all weights stay as they are")
-    assert kept == [float(share < 1 / 3000)] * 2, f"{kept} of the weights stay at a share of {share:.2e}"
+    unchanged = [np.mean((normal * (1 + sign * share)).astype(np.float16) == normal) for sign in (1, -1)]
+    print(f"   updates of w times {name}: {unchanged[0]:.0%} of all weights stay as they are")
+    assert unchanged == [float(share < 1 / 3000)] * 2, (
+        f"{unchanged} of the weights stay at a share of {share:.2e}"
+    )
 w = np.concatenate([p.data.ravel() for p in net32.parameters()]).astype(np.float16)
 for step in (1e-3, 1e-4, 1e-5):
     moved = np.mean((w.astype(np.float32) - np.float32(step)).astype(np.float16) != w)
@@ -380,7 +382,7 @@ assert velocity[-1] == 1, f"momentum without a master weight moves it to {veloci
 
 # %%
 print("\n5. Sixteen bytes, counted")
-held, for_backward = {}, {}
+counts, for_backward = {}, {}
 for name, dtype in (("float32", np.float32), ("float16", np.float16)):
     net = build(dtype)
     adam = optim.AdamW(net.parameters(), lr=1e-3)
@@ -388,20 +390,20 @@ for name, dtype in (("float32", np.float32), ("float16", np.float16)):
         adam.with_master_weights(scale=StaticScale(1024.0))
     backward(net, batch, adam.loss_scale)
     adam.step()
-    held[name] = measured.bytes_of_a_parameter(net, adam)
+    counts[name] = measured.bytes_of_a_parameter(net, adam)
     for_backward[name] = measured.bytes_for_backward(net, batch, loss_of)
-    shown = " + ".join(f"{nbytes:g}" for nbytes in held[name].values() if nbytes)
-    print(f"   {name}: {shown} = {sum(held[name].values()):g} bytes a parameter")
+    shown = " + ".join(f"{nbytes:g}" for nbytes in counts[name].values() if nbytes)
+    print(f"   {name}: {shown} = {sum(counts[name].values()):g} bytes a parameter")
 expected = {"float32": [4, 4, 4, 4, 0], "float16": [2, 2, 4, 4, 4]}
-assert {n: [*b.values()] for n, b in held.items()} == expected, f"bytes {held}, expected {expected}"
+assert {n: [*b.values()] for n, b in counts.items()} == expected, f"bytes {counts}, expected {expected}"
 ratio = for_backward["float16"] / for_backward["float32"]
 print(f"   held for backward: {for_backward['float32']:,} and {for_backward['float16']:,} bytes: {ratio:.0%}")
 assert ratio < 0.6, f"float16 holds {for_backward['float16']:,} bytes, float32 {for_backward['float32']:,}"
-save(drawings.bytes_held(held, for_backward), FIGURES / "bytes.png")
+save(drawings.bytes_held(counts, for_backward), FIGURES / "bytes.png")
 stages = [bytes_of_a_parameter(2, ranks=4, stage=stage) for stage in (0, 1, 2, 3)]
 print(f"   on 4 ranks, by the stages 0 to 3 of ZeRO: {', '.join(f'{nbytes:g}' for nbytes in stages)} bytes")
 formula = [bytes_of_a_parameter(4), stages[0]]
-assert formula == [sum(b.values()) for b in held.values()] == [16, 16], f"{formula} by the formula, not 16"
+assert formula == [sum(b.values()) for b in counts.values()] == [16, 16], f"{formula} by the formula, not 16"
 assert stages == [16, 2 + 2 + 12 / 4, 2 + 2 / 4 + 12 / 4, 16 / 4], f"{stages}, expected 16, 7, 5.5 and 4"
 
 # %% [markdown]

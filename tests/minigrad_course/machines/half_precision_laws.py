@@ -26,10 +26,10 @@ def a_hole_is_the_distance_of_neighbors(place: int) -> None:
 
 def shares_are_those_of_rounded_arrays(sizes: np.ndarray, power: int) -> None:
     """Arrays are rounded to float16, and what is 0 and what is below the normal numbers is counted."""
-    seen = sizes[sizes != 0]
+    nonzero = sizes[sizes != 0]
     with np.errstate(over="ignore"):
-        rounded = (seen.astype(np.float64) * 2.0**power).astype(np.float16)
-    exact = np.abs(seen.astype(np.float64)) * 2.0**power
+        rounded = (nonzero.astype(np.float64) * 2.0**power).astype(np.float16)
+    exact = np.abs(nonzero.astype(np.float64)) * 2.0**power
     expected = np.mean(exact < np.finfo(np.float16).tiny), np.mean(rounded == 0)
     assert lost_shares([sizes], 2.0**power) == expected, (lost_shares([sizes], 2.0**power), expected)
 
