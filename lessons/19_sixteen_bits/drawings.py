@@ -72,11 +72,11 @@ def errors_by_seed(powers, formats):
     """The error of gradients by the exponent of the seed, for each format."""
     figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
     for (name, errors), color in zip(formats.items(), (BLUE, ORANGE), strict=False):
-        is_finite = np.isfinite(errors)
-        places = np.array(powers)[is_finite]
-        axes.plot(places, errors[is_finite], **curve(color), label=name)
-        if not is_finite.all():
-            beyond = np.array(powers)[~is_finite]
+        finite = np.isfinite(errors)
+        places = np.array(powers)[finite]
+        axes.plot(places, errors[finite], **curve(color), label=name)
+        if not finite.all():
+            beyond = np.array(powers)[~finite]
             axes.plot(beyond, np.full(len(beyond), 2.0), **points(RED), label=f"{name}: infinite")
     axes.set_yscale("log")
     ticks = powers[::2]
@@ -118,17 +118,17 @@ def vanishing(without, masters):
     return figure
 
 
-def bytes_held(counts, for_backward):
+def bytes_held(part_bytes, for_backward):
     """Bytes of a parameter by what holds them, and of the activations, in both formats."""
     figure, (left, right) = plt.subplots(
         1, 2, figsize=(9.5, 4.2), layout="constrained", width_ratios=(1.6, 1)
     )
-    names = list(counts)
+    names = list(part_bytes)
     bottom = np.zeros(len(names))
     parts = {"parameter": BLUE, "gradient": ORANGE, "m": GREEN, "s": GREEN, "master": SAND}
     words = {"m": "Adam's mean", "s": "Adam's square", "master": "float32 copy"}
     for part, color in parts.items():
-        sizes = np.array([counts[name][part] for name in names])
+        sizes = np.array([part_bytes[name][part] for name in names])
         hatch = "///" if part == "s" else None
         left.bar(
             names,

@@ -82,7 +82,8 @@ assert equal, f"{np.sum(by_formula != numbers)} numbers differ from NumPy's; {np
 #
 # This ends on both sides. The largest number is 65504, and 65520 and all above it become infinite. Below
 # 2^-14, among the subnormal numbers, all holes are 2^-24 wide: the smaller a number is, the fewer digits it
-# has. The smallest one is 2^-24, and 2^-25, half of it, becomes 0.
+# has. The smallest one is 2^-24, and 2^-25, half of it, becomes 0. The picture shows the holes, beside those
+# of float32 and of bfloat16, which part 8 is about.
 
 # %%
 facts = {
@@ -139,11 +140,11 @@ batch, notes = first_batch(), {}
 
 
 def note(name):
-    def identity(g):
+    def to_notes(g):
         notes[name] = g
         return g
 
-    return identity
+    return to_notes
 
 
 watched = put_between(build(), lambda x: x, note)
@@ -154,8 +155,8 @@ SHARES = {}
 print("   seed   below 2^-14    lost")
 for power in (0, -2, -4, -7, -10, -12):
     SHARES[power] = lost_shares(gradients.values(), 2.0**power)
-    subnormal, zeros = SHARES[power]
-    print(f"   2^{power:<4} {subnormal:9.0%} {zeros:10.1%}")
+    subnormal, lost = SHARES[power]
+    print(f"   2^{power:<4} {subnormal:9.0%} {lost:10.1%}")
 assert SHARES[0][0] > 0.85 and SHARES[0][1] < 0.02, f"at seed 1: {SHARES[0]}; expected over 0.85, under 0.02"
 assert 0.2 < SHARES[-7][1] < 0.4, f"{SHARES[-7][1]:.2f} lost at seed 2^-7, expected 0.2 to 0.4"
 save(drawings.histograms(gradients.values(), (0, -7)), FIGURES / "gradients.png")
@@ -300,7 +301,9 @@ assert len(silent) > len(right) / 3, f"{len(silent)} of {len(right)} parameters 
 # backward, and 0 stays 0; a scale multiplies them before they are rounded.
 #
 # In the library the scale belongs to the optimizer: `adam.with_master_weights(scale=...)`. `fit` starts
-# backward with it, and so does `backend.step(..., loss_scale=adam.loss_scale)`, in a loop of your own.
+# backward with it, and so does `backend.step(..., loss_scale=adam.loss_scale)`, in a loop of your own. On the
+# command line `minigrad train --net transformer --precision float16` has a scale that finds itself (part 6),
+# and `--loss-scale 1024` chooses one.
 #
 # Read: Micikevicius et al. 2018, arXiv:1710.03740, section 3.2.
 #
@@ -346,11 +349,9 @@ save(drawings.vanishing(without, masters), FIGURES / "vanishing.png")
 # %%
 normal = finite[(finite >= 2.0**-13) & (finite < 2.0**15)]
 for share, name in ((0.999 / 4096, "0.999 / 4096"), (1.001 / 2048, "1.001 / 2048")):
-    unchanged = [np.mean((normal * (1 + sign * share)).astype(np.float16) == normal) for sign in (1, -1)]
-    print(f"   updates of w times {name}: {unchanged[0]:.0%} of all weights stay as they are")
-    assert unchanged == [float(share < 1 / 3000)] * 2, (
-        f"{unchanged} of the weights stay at a share of {share:.2e}"
-    )
+    same = [np.mean((normal * (1 + sign * share)).astype(np.float16) == normal) for sign in (1, -1)]
+    print(f"   updates of w times {name}: {same[0]:.0%} of all weights stay as they are")
+    assert same == [float(share < 1 / 3000)] * 2, f"{same} of the weights stay at a share of {share:.2e}"
 w = np.concatenate([p.data.ravel() for p in net32.parameters()]).astype(np.float16)
 for step in (1e-3, 1e-4, 1e-5):
     moved = np.mean((w.astype(np.float32) - np.float32(step)).astype(np.float16) != w)
@@ -382,7 +383,7 @@ assert velocity[-1] == 1, f"momentum without a master weight moves it to {veloci
 
 # %%
 print("\n5. Sixteen bytes, counted")
-counts, for_backward = {}, {}
+part_bytes, for_backward = {}, {}
 for name, dtype in (("float32", np.float32), ("float16", np.float16)):
     net = build(dtype)
     adam = optim.AdamW(net.parameters(), lr=1e-3)
@@ -390,20 +391,24 @@ for name, dtype in (("float32", np.float32), ("float16", np.float16)):
         adam.with_master_weights(scale=StaticScale(1024.0))
     backward(net, batch, adam.loss_scale)
     adam.step()
-    counts[name] = measured.bytes_of_a_parameter(net, adam)
+    part_bytes[name] = measured.bytes_of_a_parameter(net, adam)
     for_backward[name] = measured.bytes_for_backward(net, batch, loss_of)
-    shown = " + ".join(f"{nbytes:g}" for nbytes in counts[name].values() if nbytes)
-    print(f"   {name}: {shown} = {sum(counts[name].values()):g} bytes a parameter")
+    shown = " + ".join(f"{nbytes:g}" for nbytes in part_bytes[name].values() if nbytes)
+    print(f"   {name}: {shown} = {sum(part_bytes[name].values()):g} bytes a parameter")
 expected = {"float32": [4, 4, 4, 4, 0], "float16": [2, 2, 4, 4, 4]}
-assert {n: [*b.values()] for n, b in counts.items()} == expected, f"bytes {counts}, expected {expected}"
+assert {n: [*b.values()] for n, b in part_bytes.items()} == expected, (
+    f"bytes {part_bytes}, expected {expected}"
+)
 ratio = for_backward["float16"] / for_backward["float32"]
 print(f"   held for backward: {for_backward['float32']:,} and {for_backward['float16']:,} bytes: {ratio:.0%}")
 assert ratio < 0.6, f"float16 holds {for_backward['float16']:,} bytes, float32 {for_backward['float32']:,}"
-save(drawings.bytes_held(counts, for_backward), FIGURES / "bytes.png")
+save(drawings.bytes_held(part_bytes, for_backward), FIGURES / "bytes.png")
 stages = [bytes_of_a_parameter(2, ranks=4, stage=stage) for stage in (0, 1, 2, 3)]
 print(f"   on 4 ranks, by the stages 0 to 3 of ZeRO: {', '.join(f'{nbytes:g}' for nbytes in stages)} bytes")
 formula = [bytes_of_a_parameter(4), stages[0]]
-assert formula == [sum(b.values()) for b in counts.values()] == [16, 16], f"{formula} by the formula, not 16"
+assert formula == [sum(b.values()) for b in part_bytes.values()] == [16, 16], (
+    f"{formula} by the formula, not 16"
+)
 assert stages == [16, 2 + 2 + 12 / 4, 2 + 2 / 4 + 12 / 4, 16 / 4], f"{stages}, expected 16, 7, 5.5 and 4"
 
 # %% [markdown]
