@@ -139,6 +139,11 @@ def weights_become_bfloat16() -> None:
     bfloat16_laws.all_are_bfloat16(layer.weight.data)
 
 
+def layers_choose_alike() -> None:
+    for precision in ("float16", "bfloat16"):
+        half_laws.layers_choose_alike_in_a_row(precision)
+
+
 # Bugs
 
 BUGS = [
@@ -213,4 +218,7 @@ BUGS = [
     Bug("weights are not rounded to bfloat16", "module.converted",
         "rounded(array.astype(np.float32)) if is_parameter", "array.astype(np.float32) if is_parameter",
         weights_become_bfloat16, "is not rounded"),
+    Bug("layers in one pass pool numbers of float32", "fast.conv_pool.is_large",
+        "enough and weight.dtype == np.float32 and not in_bfloat16.get()", "enough",
+        layers_choose_alike, "what they choose"),
 ]  # fmt: skip

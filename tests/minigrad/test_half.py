@@ -304,3 +304,8 @@ def test_a_mixture_of_experts_computes_in_halves():
     tape.backward(loss, 2.0**8)
     assert y.dtype == np.float16
     assert all(p.grad is not None and p.grad.dtype == np.float16 for p in layer.parameters())
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_layers_choose_alike_in_a_row(precision):
+    half_laws.layers_choose_alike_in_a_row(precision)

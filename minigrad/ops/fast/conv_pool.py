@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...bfloat16 import in_bfloat16
 from ...device import Array
 from ...faster import form_of
-from ...half import layer_in_single
 from ...integer_settings import Pair, pair
 from ...memory_order import nchw, nhwc
 from ...op import op
@@ -46,14 +46,15 @@ FORMS = {"im2col": im2col, "kernel_rows": kernel_rows, "winograd": winograd, "wi
 
 @form_of(pays)
 def is_large(x: Any, weight: Any) -> bool:
-    """Whether it takes less time as layers of a Sequential: below float64, unless images are small.
+    """Whether it takes less time as layers of a Sequential: in float32, unless images are small.
 
     As with Winograd's algorithm: gradients are proved in float64, where layers then round alike whether a
-    stage ends between them or not.
+    stage ends between them or not. In 16 bits the layers round before they look for the largest number, and
+    would find other ones.
     """
     shape = shape_of(x)
     enough = len(shape) == 4 and shape[0] * math.prod(shape[2:]) * len(weight) >= LEAST
-    return enough and weight.dtype.char in "ef"
+    return enough and weight.dtype == np.float32 and not in_bfloat16.get()
 
 
 @form_of(conv_pool2d)
@@ -88,7 +89,7 @@ def fitting_form(
     None where an input does not fit; the ops raise an error then.
     """
     x, weight, *bias = arrays = [a.data if isinstance(a, TensorBase) else a for a in inputs]
-    if any(type(a) is not np.ndarray or a.dtype != x.dtype for a in arrays) or x.dtype.char not in "efd":
+    if any(type(a) is not np.ndarray or a.dtype != x.dtype for a in arrays) or x.dtype.char not in "fd":
         return None
     geometry = fitting_geometry(x.shape, weight.shape, bias[0].shape if bias else None, padding, tile)
     if geometry is None:
@@ -126,7 +127,6 @@ def tiles_of(image: tuple[int, int], geometry: Geometry, tile: tuple[int, int]) 
 
 
 @op
-@layer_in_single
 def by_phase(
     x: Array,
     weight: Array,

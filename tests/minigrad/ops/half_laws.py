@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from minigrad import Parameter, Tape, Tensor, nn, ops
+from minigrad.bfloat16 import bfloat16
 from minigrad.device import Array, to_host
 from minigrad.memory import base_of, retained_arrays
 from minigrad.module import Module, Sequential
@@ -256,3 +257,20 @@ def a_small_eps_counts(layer_norm: Op) -> None:
         y = layer_norm(x, ones, zeros, eps=1e-8)
         tape.backward(y, seed_like(y))
     assert not to_host(y.data).any() and np.isfinite(to_host(x.grad)).any()
+
+
+def layers_choose_alike_in_a_row(precision: str) -> None:
+    """Convolution, pooling and ReLU choose, bit by bit, the same numbers in a row as one after the other."""
+    gradients = []
+    for in_a_row in (True, False):
+        rng = np.random.default_rng(0)
+        net = nn.Sequential(nn.Conv2d(1, 4, 3, rng=rng), nn.MaxPool2d(2), nn.ReLU()).to(dtype=precision)
+        x = Tensor(on_device(net.parameters()[0].dtype.type(rng.normal(size=(4, 1, 30, 30)))))
+        with bfloat16(precision == "bfloat16"), Tape() as tape:
+            y = x
+            for layer in [net] if in_a_row else net.layers:
+                y = layer(y)
+        tape.backward(y, on_device(np.random.default_rng(1).normal(size=y.shape).astype(y.dtype)))
+        grads = [p.grad for p in net.parameters() if p.grad is not None]
+        gradients.append([to_host(array) for array in (y.data, *grads)])
+    assert all(map(np.array_equal, *gradients)), "the layers one by one differ in what they choose"
