@@ -83,7 +83,7 @@ def buckets(parameters: Sequence[Parameter], nbytes: int, first: int | None = No
     groups: list[list[Parameter]] = []
     room = 0
     for parameter in reversed(parameters):
-        if not groups or parameter.data.nbytes > room or parameter.dtype != groups[-1][0].dtype:
+        if not groups or parameter.data.nbytes > room or parameter.data.dtype != groups[-1][0].data.dtype:
             room = nbytes if groups or first is None else first
             groups.append([])
         groups[-1].append(parameter)

@@ -194,8 +194,8 @@ def bias_by_types(student):
 
 def other_use(student):
     def wrong(x, w1, w2, comm):
-        front = differentiable.fan_out(x, comm=comm)
-        return differentiable.fan_in(ops.tanh(front @ w1) @ w2, comm=comm) + front
+        copy = differentiable.fan_out(x, comm=comm)
+        return differentiable.fan_in(ops.tanh(copy @ w1) @ w2, comm=comm) + copy
 
     def right(x, w1, w2, comm):
         front = differentiable.fan_out(x, comm=comm)
@@ -216,8 +216,8 @@ def other_use(student):
 
 def two_gathers(student):
     def wrong(x, w1, w2, comm):
-        whole = differentiable.join_in(x, comm=comm, axis=0)
-        return differentiable.fan_in(ops.tanh(whole @ w1) @ w2, comm=comm)
+        rows = differentiable.join_in(x, comm=comm, axis=0)
+        return differentiable.fan_in(ops.tanh(rows @ w1) @ w2, comm=comm)
 
     def right(x, w1, w2, comm):
         whole = differentiable.all_gather(x, comm=comm, axis=0)

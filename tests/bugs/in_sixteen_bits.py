@@ -37,7 +37,7 @@ def ops_are_those_of_singles_rounded_once() -> None:
         (ops.attention, [drawn(2, 3, 2, 4)] * 3),
         (ops.conv2d, [images, drawn(4, 3, 3, 3), drawn(4)]),
         (partial(ops.max_pool2d, kernel=3, stride=1), [images]),
-        (ops.linear, [x, drawn(3, 6), drawn(3)]),
+        (ops.linear, [x, drawn(3, 6)]),  # on a GPU cuBLAS rounds before a bias is added
         (dropout, [x]),
     ):
         half_laws.is_the_rounded_op(f, *map(on_device, inputs))
@@ -200,8 +200,8 @@ BUGS = [
         "forward and backward"),
     Bug("samples of 64 bits widen a layer of 16", "layer_in_single",
         "x if is_half(x) else floating(x, *others[:1])", "x", samples_are_rounded_to_the_weights, "float"),
-    Bug("keys and values are sent with 32 bits", "Ring.attention", "ring.forward(widened(q), kv)",
-        "ring.forward(widened(q), widened(kv))", rings_send_sixteen_bits, "bytes are sent"),
+    Bug("gradients of keys and values are sent with 32 bits", "Ring.pass_on",
+        "start_send(self.in_dtype(x), ", "start_send(x, ", rings_send_sixteen_bits, "bytes are sent"),
     Bug("bfloat16 is cut off, not rounded", "bfloat16.rounded", "bits + (np.uint32(0x7FFF) + last)", "bits",
         numbers_go_to_the_nearest_bfloat16, "of \\["),
     Bug("a tie goes away from 0", "bfloat16.rounded", "np.uint32(0x7FFF) + last", "np.uint32(0x8000)",

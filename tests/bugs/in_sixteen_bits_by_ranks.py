@@ -148,7 +148,7 @@ BUGS = [
     Bug("masters of shards are read as 16 bits", "ShardedOptimizer.set_optimizer_values",
         "xp.array(np.ravel(value)[within])", "xp.array(np.ravel(value)[within], parameter.dtype)", resumes,
         "goes on with another"),
-    Bug("masters have 16 bits", "MasterWeights.copy", "w.astype(np.float32)", "w.copy()",
+    Bug("masters on ranks have 16 bits", "MasterWeights.copy", "w.astype(np.float32)", "w.copy()",
         parameters_have_sixteen_bytes, "not .* 1680"),
     Bug("gradients stay whole in stage 2", "FlatParameter.start_reduce_scatter", "parameter.grad = None",
         "pass", parameters_have_sixteen_bytes, "take"),

@@ -33,7 +33,9 @@ def gradients(comm, parameters, backward, x, y, n):
 
 
 def buckets(sizes, most):
-    parameters = [SimpleNamespace(number=i, data=SimpleNamespace(nbytes=n)) for i, n in enumerate(sizes)]
+    parameters = [
+        SimpleNamespace(number=i, data=SimpleNamespace(nbytes=n, dtype=float)) for i, n in enumerate(sizes)
+    ]
     return [[p.number for p in bucket] for bucket in fill_buckets(parameters, most)]
 
 
