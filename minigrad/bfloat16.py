@@ -73,7 +73,8 @@ def rounded(x: Array) -> Array:
     nearest = (bits + (np.uint32(0x7FFF) + last)) & np.uint32(0xFFFF0000)
     quiet = (bits | np.uint32(0x00400000)) & np.uint32(0xFFFF0000)  # a NaN of the other 16 bits would be inf
     y = xp.where(single == single, nearest, quiet).view(np.float32)
-    return y.reshape(x.shape).astype(x.dtype, copy=False)
+    y = y.reshape(x.shape).astype(x.dtype, copy=False)
+    return y[()] if isinstance(x, np.generic) else y  # of a number, which ops turn into an array
 
 
 def rounded_result(result: OpResult, arrays: Sequence[Any]) -> OpResult:
