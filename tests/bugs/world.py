@@ -163,11 +163,10 @@ def file_of(name: str) -> Path:
 @cache
 def code(name: str) -> CodeType:
     """A module as it is shipped, compiled once for all worlds: Python keeps it beside the file."""
-    loader: Any = import_module(name).__spec__.loader
-    if isinstance(loader, SourceLoader):
-        return loader.get_code(name)
-    file = file_of(name)  # pytest has its own loader for files of tests, which rewrites their assertions
-    return compile(file.read_text(encoding="utf-8"), file, "exec", dont_inherit=True)
+    spec, file = import_module(name).__spec__, file_of(name)
+    stored = spec.loader.get_code(name) if spec and isinstance(spec.loader, SourceLoader) else None
+    # Files of tests have a loader of pytest, which rewrites their assertions.
+    return stored or compile(file.read_text(encoding="utf-8"), file, "exec", dont_inherit=True)
 
 
 def changed_text(name: str, changes: Changes) -> str:
