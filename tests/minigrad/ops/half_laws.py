@@ -265,7 +265,7 @@ def layers_choose_alike_in_a_row(precision: str) -> None:
     for in_a_row in (True, False):
         rng = np.random.default_rng(0)
         net = nn.Sequential(nn.Conv2d(1, 4, 3, rng=rng), nn.MaxPool2d(2), nn.ReLU())
-        net.to(dtype=precision)
+        net.to(dtype=precision, device=DEVICE)
         x = Tensor(on_device(net.parameters()[0].dtype.type(rng.normal(size=(4, 1, 30, 30)))))
         with bfloat16(precision == "bfloat16"), Tape() as tape:
             y = x
