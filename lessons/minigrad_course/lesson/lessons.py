@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,23 +11,51 @@ from pathlib import Path
 from .. import INSTALLED, LESSONS
 
 COPIED = ("[0-9]*_*", "assignments")
+TIME = re.compile(r"about (\d+) minutes; the program runs for about (\d+) seconds")
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """A lesson as its docstring presents it."""
+    """A lesson as its docstring presents it.
+
+    ``question`` is what its slide asks, ``needs`` what one must know before, ``goal`` what one can do after
+    it; ``minutes`` is the time to read it and to answer its questions, ``seconds`` the time of the program.
+    """
 
     number: str
     title: str
     section: str
     file: Path
+    question: str = ""
+    needs: str = ""
+    goal: str = ""
+    minutes: int = 0
+    seconds: int = 0
 
     @classmethod
     def read(cls, file: Path) -> Lesson:
         text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
         title = text.partition("\n")[0].removeprefix("Lesson ").partition(". ")[2]
         section = text.partition("Lecture section: ")[2].partition(".")[0].replace("\n", " ")
-        return cls(file.parent.name.partition("_")[0], title.rstrip("."), section, file)
+        time = TIME.search(paragraph(text, "Time"))
+        minutes, seconds = map(int, time.groups()) if time else (0, 0)
+        return cls(
+            file.parent.name.partition("_")[0],
+            title.rstrip("."),
+            section,
+            file,
+            paragraph(text, "The slide asks"),
+            paragraph(text, "You need"),
+            paragraph(text, "After this you can"),
+            minutes,
+            seconds,
+        )
+
+
+def paragraph(text: str, label: str) -> str:
+    """The paragraph that begins with ``label`` and a colon, in one line and without its label, or ""."""
+    found = re.search(rf"^{label}: (.+?)(?:\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+    return " ".join(found[1].split()) if found else ""
 
 
 def lessons(folder: Path = LESSONS) -> list[Lesson]:
