@@ -147,7 +147,10 @@ def sums_on_gpu(x: Any, axes: tuple[int, ...]) -> Any:
     CuPy's sum over leading axes gives each block of threads 32 columns: one block would add up all rows of
     the gradient of a bias, while a GPU has room for hundreds.
     """
-    order = sorted(range(x.ndim), key=lambda axis: -x.strides[axis])
+    # An axis of length 1 may be anywhere: it goes to the axes that are summed, or to those that stay.
+    ends = [math.inf if axis in axes else -math.inf for axis in range(x.ndim)]
+    strides = [end if n == 1 else stride for end, n, stride in zip(ends, x.shape, x.strides, strict=True)]
+    order = sorted(range(x.ndim), key=lambda axis: -strides[axis])
     y, rest = x.transpose(order), sorted(order[len(axes) :])
     rows = math.prod(y.shape[: len(axes)])
     if rows <= TALL or not rest or set(rest) & set(axes) or not y.flags.c_contiguous:
