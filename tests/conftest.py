@@ -1,8 +1,9 @@
 """The lanes of the tests, and the surroundings that all tests need.
 
-``pytest`` runs the quick lane: the laws, every strategy, real MPI. ``pytest --thorough`` runs every test, on
-three times as many examples, and ``--share 3/20`` only the third of 20 shares of a lane. With
-HYPOTHESIS_PROFILE=short a law draws a third of the quick lane's examples.
+``pytest`` runs the quick lane: the laws, every strategy, real MPI. ``pytest --double`` runs the tests that
+compute on a double of CuPy, and ``pytest --thorough`` every test, on three times as many examples.
+``--share 3/20`` runs the third of 20 shares of a lane. With HYPOTHESIS_PROFILE=short a law draws a third of
+the quick lane's examples.
 
 Files that take long come first, so that two workers end together: ``tests/seconds.json`` has the seconds of
 each file, and ``python -m tests.times`` writes it.
@@ -32,11 +33,13 @@ for name, number in EXAMPLES.items():
 def pytest_addoption(parser):
     lanes = parser.getgroup("lanes")
     lanes.addoption("--thorough", action="store_true", help="run every test, on three times as many examples")
+    lanes.addoption("--double", action="store_true", help="run the tests on a double of CuPy")
     lanes.addoption("--share", metavar="K/N", help="run the K-th of N shares of the lane's tests")
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "thorough: a test that only pytest --thorough runs")
+    config.addinivalue_line("markers", "double: a test that pytest --double runs, and pytest --thorough")
     os.environ.setdefault("HYPOTHESIS_PROFILE", "thorough" if config.getoption("thorough") else "quick")
     settle()
 
@@ -75,9 +78,7 @@ def pass_over(number, frame):
 
 def pytest_collection_modifyitems(config, items):
     """Leave out what is not of the lane and the share; of the rest the longest files first."""
-    chosen = [
-        item for item in items if config.getoption("thorough") or not item.get_closest_marker("thorough")
-    ]
+    chosen = [item for item in items if is_in_lane(item, config)]
     if share := config.getoption("share"):
         chosen = share_of(chosen, share)
     left_out = set(items) - set(chosen)
@@ -89,6 +90,14 @@ def pytest_collection_modifyitems(config, items):
         return -seconds.get(item.path.relative_to(root).as_posix(), NEW)
 
     items[:] = sorted(chosen, key=place)  # stable: the tests of a file stay together
+
+
+def is_in_lane(item, config):
+    """Whether the lane of this run has the test."""
+    thorough, double = (item.get_closest_marker(name) is not None for name in ("thorough", "double"))
+    if config.getoption("thorough"):
+        return True
+    return not thorough and double == config.getoption("double")
 
 
 def pytest_collection_finish():

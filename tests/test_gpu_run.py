@@ -193,6 +193,7 @@ def double(gpu_run, monkeypatch, tmp_path):
     return gpu_run.variables_with(tmp_path)
 
 
+@pytest.mark.double
 @needs_double
 @needs_compiler
 def test_parts_run_on_the_double(gpu_run, double, tmp_path):

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-RANKS = range(1, 18) if settings().max_examples >= 60 else (*range(1, 10), 13, 16)
+IS_THOROUGH = settings().max_examples >= 60
+RANKS = range(1, 18) if IS_THOROUGH else (*range(1, 10), 13, 16)
 """Numbers of ranks that collectives run on: powers of two, their neighbours, and others."""
 
 thorough = partial(pytest.param, marks=pytest.mark.thorough)

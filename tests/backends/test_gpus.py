@@ -27,6 +27,7 @@ def wrong(what: str, variables: dict[str, str]) -> list[str]:
     return lines
 
 
+@pytest.mark.double
 def test_their_laws_hold_and_catch_the_bugs_of_gpus():
     assert wrong("own", {**TWO, **LATE}) == []
 

@@ -66,6 +66,7 @@ def test_a_signal_saves_the_step(tmp_path, name, number, target):
     check(interrupted(tmp_path, COMMANDS[name], number, target), COMMANDS[name], number)
 
 
+@pytest.mark.thorough  # the quick lane resumes on threads, and stops and resumes a job of processes
 def test_the_command_in_the_line_ends_with_the_undisturbed_bits_over_MPI(tmp_path):
     for epochs in (4, 40, 400):  # more where a training was over before it heard the signal
         folder, undisturbed = tmp_path / f"{epochs}", tmp_path / f"{epochs} undisturbed"

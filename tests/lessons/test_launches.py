@@ -16,6 +16,7 @@ def are_stored(counts):
     assert {**stored, **counts} == stored, "run python -m tests.launches --write"
 
 
+@pytest.mark.double
 @needs_double
 @pytest.mark.parametrize(
     "nets",

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted((ROOT / "lessons").glob("*/lesson.py"))
-SHORT = ("11_model_parallel", "15_scale")  # of which each takes two seconds
+SHORT = ("11_model_parallel",)  # of two seconds; the thorough lane runs all
 SECONDS = 60  # of a processor; how long that lasts is the machine's affair
 
 

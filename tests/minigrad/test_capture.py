@@ -22,6 +22,7 @@ on_double = pytest.mark.skipif(not ON_DOUBLE, reason="cupy is not the double")
 on_gpu = pytest.mark.skipif(cuda_problem() is not None, reason="there is no GPU")
 
 
+@pytest.mark.double
 @pytest.mark.skipif(ON_DOUBLE, reason="this is the double")
 @needs_double
 def test_this_file_on_the_double(pytestconfig):

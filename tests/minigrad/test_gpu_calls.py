@@ -31,6 +31,7 @@ on_double = pytest.mark.skipif(not ON_DOUBLE, reason="cupy is not the double")
 shapes = st.tuples(*[st.integers(1, 4)] * 4)
 
 
+@pytest.mark.double
 @pytest.mark.skipif(ON_DOUBLE, reason="this is the double")
 @needs_double
 def test_this_file_on_the_double(pytestconfig):

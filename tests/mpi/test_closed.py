@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]  # the strategies to place lie under tests
 WARM_UP, ROUNDS = 2, 3
 WIDTH = 1000  # a message of 220 KB: it lies in memory that the ranks share, where they can
@@ -63,6 +65,7 @@ print("fine")
 """
 
 
+@pytest.mark.thorough  # the quick lane has it on threads: tests/backends/test_closed.py
 def test_placing_again_and_again_grows_nothing(processes):
     """Where each model's strategy is closed, and where it is dropped."""
     constants = f"{WARM_UP = }\n{ROUNDS = }\n{WIDTH = }\n"

@@ -52,6 +52,7 @@ def test_a_pipeline_of_processes_is_proved(processes):
     assert job.status == 0 and "PROVED" in job.out, job.err
 
 
+@pytest.mark.thorough  # the quick lane traces one of threads, and a training on two processes
 def test_a_pipeline_of_processes_is_traced_and_drawn_beside_its_plan(processes):
     job = processes.minigrad(
         "train", *PIPELINE, "--bounds", "time", "--epochs", "1", "--batch", "500", "--trace", "run.json"

@@ -34,19 +34,26 @@ for bug in BUGS_OF_BUFFERS:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "way"), [(2, AWARE), (2, STAGED), pytest.param(8, STAGED, marks=pytest.mark.thorough)]
+    ("ranks", "way"),
+    [
+        (2, AWARE),
+        pytest.param(2, STAGED, marks=pytest.mark.double),
+        pytest.param(8, STAGED, marks=pytest.mark.thorough),
+    ],
 )
 def test_strategies_are_proved_on_gpus(processes, ranks, way):
     job = processes.ranks(ranks, LAWS, **TWO, **LATE, **way)
     assert job.status == 0, job.err
 
 
+@pytest.mark.double
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_law_of_buffers_holds_and_catches_its_bugs(processes, ranks):
     job = processes.ranks(ranks, BUFFERS, **TWO, **LATE, **STAGED)
     assert job.status == 0, job.err
 
 
+@pytest.mark.double
 def test_the_law_of_messages_catches_its_bugs(processes):
     job = processes.ranks(2, HUNT, **TWO, **LATE, **AWARE)
     assert job.status == 0, job.err

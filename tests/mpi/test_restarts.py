@@ -98,6 +98,7 @@ def killed_again_and_again(folder: Path, draw: random.Random) -> tuple[int, int,
     return kills, status, (folder / "errors").read_text(encoding="utf-8")
 
 
+@pytest.mark.thorough  # the quick lane restarts jobs in tests/interrupts/test_saved_stop.py
 @pytest.mark.timeout(120 + 2 * SECONDS * JOBS)
 def test_jobs_whose_ranks_are_killed_end_with_the_same_bits(processes):
     draw = random.Random(SEED)

@@ -17,7 +17,7 @@ LAYOUTS = [
     (3, {"sequence": 3}),
     (4, {"sequence": 4, "form": "ulysses"}),
     (4, {"pipe": 2, "sequence": 2}),
-    (8, {"data": 2, "sequence": 2, "model": 2, "split_tokens": True}),
+    pytest.param(8, {"data": 2, "sequence": 2, "model": 2, "split_tokens": True}, marks=pytest.mark.thorough),
 ]
 
 

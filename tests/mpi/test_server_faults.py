@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.backends.data_parallel import trained_apart
+from tests.backends.lanes import thorough
 from tests.interrupts.interrupted import finish, memory, started
 
 from .conftest import alive, until
@@ -145,7 +146,7 @@ def test_what_ends_run_ends_all(processes):
     ("rank", "number", "reason"),
     [
         (0, signal.SIGKILL, "it ended without a message"),
-        (1, signal.SIGSTOP, "it sent nothing for 5 s, and was killed"),
+        thorough(1, signal.SIGSTOP, "it sent nothing for 5 s, and was killed"),
     ],
 )
 def test_a_training_survives_rank_0_and_one_that_is_stopped(tmp_path, monkeypatch, rank, number, reason):

@@ -88,6 +88,7 @@ def test_cupy_still_answers_as_it_did():
     answers_as_cupy(None)
 
 
+@pytest.mark.double
 @pytest.mark.parametrize("law", LAWS)
 def test_law(law):
     if law.startswith("kernels_in_cuda"):
@@ -140,6 +141,7 @@ LIKE_NUMPY = {
 }
 
 
+@pytest.mark.double
 @pytest.mark.parametrize("bug", LIKE_NUMPY)
 def test_a_double_that_is_more_like_numpy_answers_wrongly(bug, tmp_path):
     with pytest.raises(AssertionError, match="answers are not CuPy's"):
@@ -355,6 +357,7 @@ if sys.version_info[:3] <= (3, 11, 7):  # later ones count the depth of each tre
     )
 
 
+@pytest.mark.double
 @pytest.mark.parametrize("bug", BROKEN)
 def test_a_law_catches(bug, tmp_path):
     law, *change = BROKEN[bug]

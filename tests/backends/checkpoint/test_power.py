@@ -3,16 +3,17 @@
 import pytest
 
 from tests.backends.checkpoint import power_laws as laws
+from tests.backends.lanes import thorough
 
 
 @pytest.mark.parametrize(
     "law",
     [
-        laws.a_power_loss_leaves_whole_generations,
+        thorough(laws.a_power_loss_leaves_whole_generations),
         laws.a_power_loss_on_ranks_leaves_whole_generations,
-        laws.a_power_loss_after_a_kill_leaves_whole_generations,
+        thorough(laws.a_power_loss_after_a_kill_leaves_whole_generations),
         laws.a_kill_within_a_write_leaves_whole_generations,
-        laws.two_runs_in_one_folder_leave_whole_generations,
+        thorough(laws.two_runs_in_one_folder_leave_whole_generations),
         laws.what_another_run_took_is_not_committed,
         laws.no_rank_reads_half_of_a_description,
         laws.a_disk_syncs_what_it_wrote,
@@ -22,7 +23,7 @@ from tests.backends.checkpoint import power_laws as laws
         laws.no_error_of_the_writer_is_lost,
         laws.a_folder_that_is_not_writable_is_refused,
     ],
-    ids=lambda law: law.__name__,
+    ids=lambda law: law.__name__,  # the marked ones run in the quick lane before the hunt of their bugs
 )
 def test_that(law):
     law()

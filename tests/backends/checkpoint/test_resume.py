@@ -36,6 +36,7 @@ from tests.backends.checkpoint.resume_laws import (
     scaled,
 )
 from tests.backends.checkpoint.resumed_layouts import OPTIMIZERS, SIZES, layouts, pipeline, stack
+from tests.backends.lanes import IS_THOROUGH
 from tests.backends.mask_laws import dense
 from tests.backends.model_parallel.transformer_laws import FORMS, TOKEN_LOSS, Net, adamw
 from tests.backends.sequence_parallel import sequence_laws
@@ -154,7 +155,7 @@ def test_every_schedule_resumes_with_the_same_bits(schedule):
     goes_on_with_the_same_bits(pipeline(2, schedule, 4), build, OPTIMIZERS["adam"], batches_of([8, 7, 8]), 2)
 
 
-@settings(max_examples=settings().max_examples * 4)  # 240 pairs in the thorough lane
+@settings(max_examples=settings().max_examples * (4 if IS_THOROUGH else 2))
 @given(
     build=st.sampled_from([mlp, images, dense, scaled]),
     optimizer=st.sampled_from(sorted(OPTIMIZERS)),

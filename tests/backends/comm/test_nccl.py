@@ -39,6 +39,7 @@ def run(*command, **variables):
     )
 
 
+@pytest.mark.double
 @pytest.mark.parametrize(
     "kernels", [pytest.param({}, marks=pytest.mark.thorough), LATE], ids=["kernels", "late kernels"]
 )
@@ -48,6 +49,7 @@ def test_the_laws_hold(kernels):
     assert done.stderr.count("several ranks share a GPU") == 1
 
 
+@pytest.mark.double
 def test_the_laws_catch_the_bugs():
     done = run("-c", HUNT, **THREE, **LATE, MINIGRAD_TIMEOUT="20")
     assert done.returncode == 0, done.stderr

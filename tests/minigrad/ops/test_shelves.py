@@ -78,16 +78,16 @@ def alone(*command):
     return run.stdout
 
 
-def test_the_laws_of_ops_hold_on_the_readable_shelf_alone():
-    names = (
-        "ops/test_ops",
-        "ops/test_op_errors",
-        "ops/test_values",
-        "test_dtypes",
-        "ops/test_extremes",
-        "test_half",
-    )
-    files = [f"tests/minigrad/{name}.py" for name in (*names, "ops/test_edges", "test_networks")]
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("ops/test_ops", "ops/test_op_errors", "ops/test_values", "ops/test_extremes", "test_networks"),
+        pytest.param(("test_dtypes", "test_half", "ops/test_edges"), marks=pytest.mark.thorough),
+    ],
+    ids=["values", "types"],
+)
+def test_the_laws_of_ops_hold_on_the_readable_shelf_alone(names):
+    files = [f"tests/minigrad/{name}.py" for name in names]
     assert " passed" in alone("-m", "pytest", "-q", "-n", "0", *files)
 
 

@@ -11,6 +11,7 @@ from minigrad_course.lesson.questions import QUESTIONS, answered, check, questio
 ROOT = Path(__file__).parents[3]
 LESSONS = sorted(file.parent for file in (ROOT / "lessons").glob(f"[0-9]*/{QUESTIONS}"))
 WITH_ASSIGNMENT = {"02", "05", "06", "08", "10", "11", "12", "13", "16"}
+LONG = ("14_hybrid",)  # its proofs take seven seconds, and the others about one
 OF_ALL_PARTS = {
     "06": 6,
     "11": 6,
@@ -22,7 +23,11 @@ OF_ALL_PARTS = {
 }  # lessons of more parts, with more questions
 
 
-@pytest.mark.parametrize("lesson", LESSONS, ids=lambda folder: folder.name)
+@pytest.mark.parametrize(
+    "lesson",
+    [pytest.param(lesson, marks=[pytest.mark.thorough] if lesson.name in LONG else []) for lesson in LESSONS],
+    ids=lambda folder: folder.name,
+)
 def test_questions_of_a_lesson(lesson, tmp_path):
     questions, text = questions_of(lesson), (lesson / QUESTIONS).read_text(encoding="utf-8")
     number = lesson.name[:2]

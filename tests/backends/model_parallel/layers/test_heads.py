@@ -13,7 +13,7 @@ from backends.comm import run_ranks
 from backends.model_parallel.model_parallel import ModelParallel
 from minigrad import loops, nn, ops
 from minigrad.recompute import RecomputedModule, recomputed
-from tests.backends.lanes import by_turns
+from tests.backends.lanes import by_turns, thorough
 from tests.backends.model_parallel.transformer_laws import (
     CHANGES,
     FORMS,
@@ -67,7 +67,12 @@ def test_stacks_of_three_axes_train_like_serial(form, recompute):
     stacks(form, Net(blocks=3), recompute=recompute)
 
 
-@pytest.mark.parametrize(("schedule", "form"), by_turns(["interleaved", "chimera", "zb-h1"], FORMS))
+OTHER_SCHEDULES = by_turns(["zb-h1"], FORMS) + [
+    thorough(schedule, form) for schedule in ("interleaved", "chimera") for form in FORMS
+]
+
+
+@pytest.mark.parametrize(("schedule", "form"), OTHER_SCHEDULES)
 def test_other_schedules_of_stages_train_like_serial(schedule, form):
     """Also one that computes gradients of weights later, for which tokens are gathered then."""
     stacks(form, Net(blocks=3, tokens=5), schedule=schedule)

@@ -35,6 +35,7 @@ dtypes = st.sampled_from([np.float32, np.float64])
 seeds = st.integers(0, 99)
 
 
+@pytest.mark.double
 @pytest.mark.skipif(ON_DOUBLE, reason="this is the double")
 @needs_double
 def test_this_file_on_the_double(pytestconfig):

@@ -26,6 +26,7 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
+@pytest.mark.double
 @pytest.mark.skipif(ON_DOUBLE, reason="this is the double")
 @needs_double
 def test_this_file_on_the_double(pytestconfig):
