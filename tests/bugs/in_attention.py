@@ -4,6 +4,7 @@ import numpy as np
 
 from minigrad import nn, ops
 from minigrad.ops.fast import attention
+from minigrad.testing import DEVICE
 from tests.bugs.bug import Bug
 from tests.minigrad.nn.transformer_laws import documents_are_alone, gradients_are_differences, is_a_block
 from tests.minigrad.ops.attention_laws import (
@@ -58,7 +59,7 @@ def block() -> nn.TransformerBlock:
     result = nn.TransformerBlock(4, 2, hidden=3, rng=0, dtype=np.float64)
     for i, p in enumerate(result.parameters()):
         p.data[...] += np.random.default_rng(i).normal(size=p.shape) / 3
-    return result
+    return result.to(device=DEVICE)
 
 
 def a_block_is_its_definition() -> None:
@@ -73,7 +74,8 @@ def documents_stay_alone() -> None:
 
 def a_table_is_used_twice() -> None:
     embedding = nn.TokenEmbedding(5, 3, 4, rng=0, dtype=np.float64)
-    gradients_are_differences(nn.Sequential(embedding, nn.Unembedding(embedding)), np.array([[1, 1, 4]]))
+    model = nn.Sequential(embedding, nn.Unembedding(embedding)).to(device=DEVICE)
+    gradients_are_differences(model, np.array([[1, 1, 4]]))
 
 
 OFF, NAN, QUERY = "(value|dq|dk|dv) is off by", "elements that are no numbers", r"query \d has"
@@ -118,12 +120,12 @@ BUGS = [
     Bug("tiles hide with 0", "fast.attention.scores", "np.copyto(s, -np.inf, where=~allowed)",
         "np.copyto(s, 0, where=~allowed)", attention_is_loops, OFF),
     Bug("loops shift a row of nobody by infinity", "write_weights",
-        "shift == -np.inf", "shift == np.inf", attention_is_loops, NAN, thorough=True,),
+        "shift == -np.inf", "shift == np.inf", attention_is_loops, NAN, thorough=True),
     Bug("the lse of a tile forgets its largest score", "write_weights",
         "s.dtype.type(np.log(total) + shift)", "s.dtype.type(np.log(total))", attention_is_loops,
         f"{OFF}|{NAN}"),
     Bug("loops know no delta", "write_scores_gradient", "(d[i, j] - mean)", "d[i, j]",
-        attention_is_loops, OFF, thorough=True,),
+        attention_is_loops, OFF, thorough=True),
     Bug("without loops there is no delta", "tile_weights", "p * (d - delta[..., None])", "p * d",
         attention_is_loops, OFF),
     Bug("the diagonal of a tile is hidden", "Visibility.tile", "np.asarray(keys) <= ", "np.asarray(keys) < ",

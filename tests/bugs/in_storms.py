@@ -98,7 +98,8 @@ BUGS = [
         'part = self.folder / f".step-{step:08}.{self.token}.part"', 'part = self.folder / f"step-{step:08}"',
         storms_are_survived, "has its name and is not whole"),
     Bug("the names of a checkpoint's files are not synced", "Checkpoints.commit",
-        "    disk.sync_folder(part)\n", "", storms_are_survived, "has its name and is not whole", thorough=True,),
+        "    disk.sync_folder(part)\n", "", storms_are_survived, "has its name and is not whole",
+        thorough=True),
     Bug("a loss of power takes files of a checkpoint that goes, and not its name", "Checkpoints.remove",
         "    self.disk.sync_folder(self.folder)  # or a loss of power could leave the name, and not the "
         "files\n", "", storms_are_survived, "has its name and is not whole"),
@@ -143,7 +144,7 @@ BUGS = [
     Bug("all ranks restart with the model of rank 0", "load_own_state",
         'own, prefix = facts["of each rank"][rank], f"rank-{rank}/"',
         'own, prefix = facts["of each rank"][0], "rank-0/"', storms_are_survived,
-        "rank 1 at step ., after a recovery, has another state", thorough=True,),
+        "rank 1 at step ., after a recovery, has another state", thorough=True),
     Bug("the last step before a failure is taken twice", "fit", "len(history.losses) - epoch * per_epoch",
         "max(len(history.losses) - epoch * per_epoch - 1, 0)", storms_are_survived,
         "has other losses after a step"),

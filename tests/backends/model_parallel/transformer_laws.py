@@ -28,6 +28,7 @@ from minigrad.data import Batch, shares
 from minigrad.recompute import RecomputedModule, recomputed
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
+from minigrad.testing import on_device
 
 FORMS: dict[str, dict[str, Any]] = {
     "heads": {},
@@ -129,16 +130,18 @@ class Masked(nn.Module):
 
     def forward(self, x: Any) -> Tensor:
         (n, size), keys = x.shape, np.arange(x.shape[1])
+        documents = keys[None] // 2 + np.zeros((n, 1), int)
         heads = (keys + np.arange(self.heads)[:, None, None]) % 3 > 0  # (heads, 1, S)
         kinds: dict[str, dict[str, Any]] = {
-            "documents": {"documents": keys[None] // 2 + 0 * x.data},
+            "documents": {"documents": documents},
             "heads": {"mask": heads},
             "samples and heads": {"mask": np.broadcast_to(heads, (n, self.heads, size, size))},
             "one for all": {"mask": heads[:1]},
         }
-        x = self.attention(self.table(x), **kinds[self.masks])
+        masks = {name: on_device(mask) for name, mask in kinds[self.masks].items()}
+        x = self.attention(self.table(x), **masks)
         for block in self.blocks:
-            x = block(x, **kinds[self.masks])
+            x = block(x, **masks)
         return self.last(x)
 
 

@@ -7,12 +7,13 @@ from unittest.mock import patch
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 
 from minigrad import ops, testing
 from minigrad.device import to_host
 from minigrad.ops.fast import order
 from minigrad.testing import on_device
+from tests.double import ON_CUDA
 from tests.minigrad.ops.extremes import extrema_at_places_are_exact
 from tests.minigrad.ops.numpy_forms import (
     FORMS,
@@ -32,6 +33,9 @@ TIES = st.lists(st.sampled_from([-1.0, 0.0, -0.0, 2.0, np.inf, -np.inf, np.nan])
 def test_an_op_is_its_form_in_numpy(name, data):
     case = next(case for case in TABLE if case.name == name)
     inputs, settings = data.draw(case.inputs)
+    if name == "scatter" and ON_CUDA:  # which value comes last has no order there
+        places = to_host(inputs[1])
+        assume(places.size == 0 or len(np.unique(places)) == len(places.ravel()))
     equals_its_form(case.op, name, *inputs, **settings)
 
 
