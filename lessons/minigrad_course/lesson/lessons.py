@@ -54,8 +54,8 @@ class Lesson:
 
 def paragraph(text: str, label: str) -> str:
     """The paragraph that begins with ``label`` and a colon, in one line and without its label, or ""."""
-    found = re.search(rf"^{label}: (.+?)(?:\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
-    return " ".join(found[1].split()) if found else ""
+    match = re.search(rf"^{label}: (.+?)(?:\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+    return " ".join(match[1].split()) if match else ""
 
 
 def lessons(folder: Path = LESSONS) -> list[Lesson]:
