@@ -9,8 +9,12 @@ import pytest
 from matplotlib import rc_context
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from minigrad_course.experiments import slow_link
+from minigrad_course.experiments.article import PROGRAMS
 from minigrad_course.experiments.experiment import read_result
 from minigrad_course.experiments.experiments import EXPERIMENTS
+from minigrad_course.experiments.slow_link import WORLDS
 from minigrad_course.experiments.speedup import Speedup
 from minigrad_course.experiments.training_run import STRATEGIES
 from PIL import Image
@@ -115,6 +119,34 @@ def test_a_timeline_keeps_the_laws():
 def test_pictures_of_experiments_keep_the_laws(name):
     with rc_context(figures.STYLE):
         assert faults(EXPERIMENTS[name]().draw(read_result(name))) == []
+
+
+def legends_cover_no_bar(figure):
+    """A legend is apart from every bar of every axes."""
+    figure.draw_without_rendering()
+    bars = [bar.get_window_extent() for axes in figure.axes for bar in axes.patches]
+    keys = [legend.get_window_extent() for legend in figure.findobj(Legend)]
+    assert bars and keys and not any(key.overlaps(bar) for key in keys for bar in bars), (bars, keys)
+
+
+def slow_link_picture(module):
+    """The experiment's picture where each world and program takes other milliseconds."""
+    times = {world: {name: 10.0 * i + 40 for i, name in enumerate(PROGRAMS)} for world in WORLDS}
+    with rc_context(figures.STYLE):
+        return module.SlowLink().draw({"ms": times})
+
+
+def test_the_picture_of_a_slow_link_keeps_the_laws():
+    figure = slow_link_picture(slow_link)
+    assert faults(figure) == []
+    legends_cover_no_bar(figure)
+
+
+def test_the_law_of_legends_catches():
+    on_bars = 'figure.legend(loc="outside lower center")', "axes.legend()"
+    broken = mutant("minigrad_course.experiments.slow_link", on_bars)
+    with pytest.raises(AssertionError):
+        legends_cover_no_bar(slow_link_picture(broken))
 
 
 def test_the_picture_of_weak_scaling_keeps_the_laws():

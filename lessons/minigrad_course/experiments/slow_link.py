@@ -101,7 +101,7 @@ class SlowLink(Experiment):
         axes.invert_yaxis()
         axes.set(xlabel="ms per iteration", title="The article's training, 60 iterations")
         axes.margins(x=0.12)
-        axes.legend()
+        figure.legend(loc="outside lower center")
         return figure
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from time import perf_counter
 from typing import Any
 
@@ -63,7 +64,7 @@ class TrainingRun:
         self.optimizer = SGD(self.model.parameters(), lr or net.lr, momentum=net.momentum)
         self.batches = self.endless()
         self.losses: list[float] = []
-        self.seconds = 0.0
+        self.samples, self.seconds = 0, 0.0
 
     def endless(self) -> Iterator[Batch]:
         """The batches; all samples at once come as they are, as nothing is gained by another order."""
@@ -77,18 +78,19 @@ class TrainingRun:
 
     @property
     def epochs(self) -> float:
-        """Epochs so far; one epoch is every training sample once."""
-        return len(self.losses) * self.batch_size / len(self.train)
+        """Samples of all batches so far, also of an epoch's smaller last one, by the training samples."""
+        return self.samples / len(self.train)
 
     def advance(self, comm: Communicator, steps: int) -> float:
         """Take some steps on all ranks, or on rank 0 alone; returns their seconds."""
         barrier(comm)
         start = perf_counter()
         if comm.rank == 0 or not self.alone:
-            for _ in range(steps):
+            for batch in islice(self.batches, steps):
                 self.optimizer.zero_grad()
-                self.losses.append(self.backend.step(self.model, next(self.batches), self.loss))
+                self.losses.append(self.backend.step(self.model, batch, self.loss))
                 self.backend.update(self.model, self.optimizer)
+                self.samples += len(batch)
         seconds = perf_counter() - start
         barrier(comm)
         self.seconds += seconds
