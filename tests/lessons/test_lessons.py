@@ -88,8 +88,8 @@ def test_says_what_it_is_and_holds_itself_to_it(lesson):
 
 
 def parts_without_a_source(text):
-    """The headings of the parts that do not say what to read, in a paragraph of its own."""
-    parts = re.split(r"^# ## ", text, flags=re.MULTILINE)[1:]
+    """The headings of the numbered parts that do not say what to read, in a separate paragraph."""
+    parts = re.split(r"^# ## (?=\d)", text, flags=re.MULTILINE)[1:]
     return [part.splitlines()[0] for part in parts if not re.search(r"(markdown\]|\n#)\n# Read: ", part)]
 
 
