@@ -39,7 +39,9 @@ def error(weight, samples, ranks=3):
 def same_weight(student):
     of_9, of_7 = error(student.weight, 9), error(student.weight, 7)
     assert of_7 > 1e-3, f"the gradient of 7 samples is still right, to {of_7:.0e}; return 1 / ranks"
-    return f"the gradient of 9 samples is wrong by {of_9:.0e}, that of 7 by {of_7:.3f}: equal shares hide it"
+    return (
+        f"the gradient of 9 samples is wrong by {of_9:.0e}, of 7 samples by {of_7:.3f}: equal shares hide it"
+    )
 
 
 def ends(layers, size):

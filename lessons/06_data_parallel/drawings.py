@@ -110,7 +110,7 @@ def stragglers(backups, simulated, expected, needed):
         f"{simulated[0]:.2f}", (0, simulated[0]), (9, 0), textcoords="offset points", color=BLUE, va="center"
     )
     axes.set(
-        xlabel=f"backup workers b, beside N = {needed}",
+        xlabel=f"backup workers b, besides the N = {needed} that are needed",
         ylabel="time of a step (mean time of one worker = 1)",
         ylim=(0, None),
         title="Four workers more, and a step takes 40 % less",
@@ -130,7 +130,7 @@ def scaling(ranks, share, strong, weak):
         axes.plot(many, law, **line(INK))
         for speedups, color in zip(runs, (BLUE, ORANGE), strict=True):
             axes.plot(ranks, [speedups[p] for p in ranks], **points(color))
-        axes.plot([], [], **line(GREY), label="as fast as there are ranks")
+        axes.plot([], [], **line(GREY), label="p times as fast")
         axes.plot([], [], **line(INK), label=f"{name}'s law")
         axes.plot([], [], **points(BLUE), label="run without messages")
         axes.plot([], [], **points(ORANGE), label="run with messages")

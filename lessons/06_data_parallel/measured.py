@@ -12,7 +12,7 @@ from minigrad.data import Batch
 
 
 def batch_norm_numbers(strategy, model, batch, ranks):
-    """Numbers that rank 0 sends in forward and in backward; both are of ``strategy(comm).place(model())``."""
+    """Numbers that rank 0 sends in a forward and in a backward pass of the placed model, an array of two."""
 
     def work(comm):
         traced = Traced(comm)  # a communicator that counts what it sends

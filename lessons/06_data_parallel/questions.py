@@ -11,10 +11,10 @@ import numpy as np
 # Three ranks share a batch, and each starts backward with the weight below. Edit: every rank gets the same
 # weight, 1 / ranks. One batch has 9 samples, another 7. Which gradient is wrong then?
 #
-# - a: that of 9 samples
-# - b: that of 7 samples
+# - a: the gradient of 9 samples
+# - b: the gradient of 7 samples
 # - c: both
-# - d: neither, since the weights still add up to 1
+# - d: neither, because the weights still add up to 1
 
 # %%
 PREDICTION_1 = ""
@@ -27,10 +27,10 @@ def weight(mine, samples, ranks):
 
 # %% [markdown]
 # ## 2. The size of a bucket
-# Backward announces the gradients of eight layers, one every millisecond. A bucket of gradients is sent when
+# Backward computes the gradients of eight layers, one every millisecond. A bucket of gradients is sent when
 # it is full, one bucket after the other; a message takes 1 ms, and 0.5 ms for each layer in it. With all
 # eight in one bucket the step ends 8 + 1 + 4 = 13 ms after backward began. Edit: two layers in a bucket. When
-# does it end?
+# does the step end?
 #
 # - a: at 10 ms: only the last bucket is left when backward ends
 # - b: at 8 ms: everything is hidden
@@ -43,25 +43,26 @@ LAYERS_IN_A_BUCKET = 8
 
 # %% [markdown]
 # ## 3. What a rank must hold
-# A model has P float32 parameters; SGD with momentum holds one more array of that size. In stage 1 of ZeRO a
-# rank holds the weights and the gradients, and its part of the momentum. Edit: write the formula of stage 3.
-# How many times less does a rank hold on 4 ranks in stage 3, against plain data parallelism (12 P bytes)?
+# A model has P float32 parameters; SGD with momentum holds one more array of that size, the velocity. In
+# stage 1 of ZeRO a rank holds all weights and gradients, and its part of the velocity. Edit: write the
+# formula of stage 3. Plain data parallelism holds 12 P bytes on each rank. What share of them does each of 4
+# ranks hold in stage 3?
 #
-# - a: 4 times
-# - b: 3 times
-# - c: 1.5 times
+# - a: a quarter
+# - b: a third
+# - c: two thirds
 
 # %%
 PREDICTION_3 = ""
 
 
 def bytes_on_a_rank(parameters, ranks):
-    """Stage 1: 4 bytes for each weight and each gradient, 4 for each momentum of this rank's part."""
+    """Stage 1: 4 bytes for each weight and each gradient, 4 for each velocity in this rank's part."""
     return 8 * parameters + 4 * parameters / ranks
 
 
 # %% [markdown]
-# ## 4. Five percent that nobody can share
+# ## 4. Five percent serial work
 # On one rank a tenth of a step's time is serial work. So no number of ranks is more than 10 times as fast,
 # and 20 ranks are 6.9 times as fast. Edit: 5 % serial work, which allows 20 times at most. How many times as
 # fast as one rank are 20 ranks now?
