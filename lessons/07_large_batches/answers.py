@@ -26,12 +26,12 @@ def rising_rate(student):
 
     without, sgd = lengths(student.RATES)
     assert tuple(student.RATES) == (0.1, 1.0), (
-        f"after the rates {student.RATES} the step is {without:.3f} long, that of SGD {sgd:.3f}; let RATES "
+        f"after the rates {student.RATES} the step is {without:.3f} long, SGD's {sgd:.3f}; let RATES "
         "be (0.1, 1.0)"
     )
     return (
-        f"the step is {without:.2f} long, that of SGD {sgd:.2f}: the velocity consists of steps at the rate "
-        "0.1, so the correction works both ways, and without it the step stays behind the rate"
+        f"the step is {without:.2f} long, SGD's {sgd:.2f}: the velocity consists of steps at the rate 0.1, "
+        "so the correction is needed in both directions; without it the steps follow the rate late"
     )
 
 
@@ -71,7 +71,7 @@ def ends_at(batch_size, samples=64):
 def end_of_the_rule(student):
     one, eight, mine = ends_at(1), ends_at(8), ends_at(student.SAMPLES_IN_A_BATCH)
     assert student.SAMPLES_IN_A_BATCH == 16, (
-        f"batches of {student.SAMPLES_IN_A_BATCH} end at {mine:.2g} after 64 samples, those of 8 at "
+        f"batches of {student.SAMPLES_IN_A_BATCH} end at {mine:.2g} after 64 samples, batches of 8 at "
         f"{eight:.2g}; take 16"
     )
     far = ends_at(32)

@@ -10,10 +10,10 @@ import numpy as np
 # ## 1. The rate rises
 # ``HeavyBall`` without momentum correction, v <- 0.9 v + rate * gradient, takes 40 steps at the rate 0.1 of a
 # weight whose gradient is always 1. Then the rate falls to 0.01, and the next step is nine times as long as
-# that of SGD. Edit: let the rate rise to 1 instead. How long is the next step, compared with that of SGD?
+# the step of SGD. Edit: let the rate rise to 1 instead. How long is the next step, compared with SGD's?
 #
 # - a: nine times as long
-# - b: as long: what is new counts most
+# - b: as long: the newest gradient counts most
 # - c: a fifth as long
 
 # %%
@@ -24,10 +24,10 @@ RATES = (0.1, 0.01)
 # %% [markdown]
 # ## 2. Weight decay of a large batch
 # The batch and the rate become k times as large; the loss stays a mean, and the gradient includes
-# weight_decay * w. Edit: the weight decay with which an epoch shrinks the weights as much as before. What
-# must happen to it?
+# weight_decay * w. Edit: return the weight decay with which an epoch shrinks the weights as much as before.
+# How does it change?
 #
-# - a: it stays as it is
+# - a: it does not change
 # - b: it becomes k times as large, like the rate
 # - c: it becomes k times smaller, since the rate is larger
 
