@@ -14,7 +14,7 @@ INSTANT = Link(0.0)
 
 
 class Training:
-    """Asynchronous training of w² / 2 on a virtual clock; ``seconds`` are those of each worker's gradient.
+    """Asynchronous training of w² / 2 on a virtual clock; a gradient of worker w takes ``seconds[w]``.
 
     ``computed`` has (end, version) for each gradient: when it was ready, and of which version of the
     parameters. ``w`` is where all ranks end, and ``seconds`` when the last one does.
@@ -73,7 +73,7 @@ def slow_worker(student):
     )
     return (
         f"the mean is {mine:.2f}, with equal workers {equal:.2f}, though the oldest gradient has {most}: at "
-        "each update three other gradients are under way, and each of them gets older by one, whoever has it"
+        "each update three other gradients are under way, and each of them gets older by one, for any speeds"
     )
 
 

@@ -114,7 +114,7 @@ def contention(measured, formula, workers, servers, ring):
 
 
 def cost_of_staleness(swings, limit, taus, losses, careful):
-    """Where w² / 2 is left by stale gradients; the loss of a network by staleness and rate."""
+    """The path of w under stale gradients of w² / 2; the loss of a network by staleness and rate."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.5), layout="constrained")
     for tau, color in zip((0, 4, 8), (BLUE, GREEN, RED), strict=True):
         left.plot(swings(0.19, tau, 60), **line(color))

@@ -1,6 +1,6 @@
-"""Part 6 of lesson 08: the parameters lie in a window of rank 0, and the others train them there.
+"""Part 6 of lesson 08: the parameters are in a window of rank 0, and the others train them there.
 
-Only called where MPI is: every rank calls ``part``, and rank 0 has the lines to tell.
+Only called under MPI: every rank calls ``part``, and rank 0 gets the lines to print.
 """
 
 import time
@@ -17,7 +17,7 @@ PUSHES, BUSY = 40, 0.5
 
 
 def part(comm, digits):
-    """All ranks call it, and it is the last that they have to do with MPI."""
+    """Lines to print; all ranks call it, and MPI ends with it."""
     from minigrad_course.machines.one_sided import Window
 
     from backends.comm.mpi import MPI  # here, since both need mpi4py
@@ -29,7 +29,7 @@ def part(comm, digits):
 
 
 def progress(comm, Window):
-    """Whole numbers are added while rank 0 computes, and while it waits in MPI: who is held up, how long?"""
+    """How long additions take while rank 0 computes, and while it waits in MPI; lines of rank 0."""
     lines = []
     for shared in (True, False):
         with Window(comm, np.zeros(1000) if comm.rank == 0 else None, shared=shared) as window:
@@ -46,7 +46,7 @@ def progress(comm, Window):
                 times = gather(comm, seconds)  # when it is there, all have added
                 if comm.rank == 0:
                     each = 1e3 * np.concatenate(times)
-                    memory = "shared memory" if shared else "memory of its own"
+                    memory = "shared memory" if shared else "private memory"
                     lines.append(
                         f"   rank 0 in {memory:17} {'computes' if busy else 'waits in MPI':12}: "
                         f"an addition takes {np.median(each):.2f} ms (median), {each.max():6.1f} ms at most"
@@ -63,7 +63,7 @@ def timed(access, x):
 
 
 def compute(seconds):
-    """Compute, and do not look at MPI."""
+    """Compute for so long, outside MPI."""
     a, end = np.eye(200), time.perf_counter() + seconds
     while time.perf_counter() < end:
         a = a @ a

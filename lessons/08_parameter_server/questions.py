@@ -6,12 +6,12 @@ and run minigrad lesson 08 --check.
 
 # %% [markdown]
 # ## 1. A slow worker
-# Four workers train with an asynchronous server, and a gradient takes each of them one second: it is
-# overtaken by those of the three others, so its staleness is 3. Edit: worker 3 takes four seconds. What is
-# the mean staleness of all gradients that the server applies, while all four work?
+# Four workers train with an asynchronous server, and a gradient takes each of them one second. The
+# three others push before it arrives, so its staleness is 3. Edit: worker 3 takes four seconds. What is the
+# mean staleness of all gradients that the server applies, while all four work?
 #
 # - a: more than 4: the gradients of worker 3 are 12 updates old
-# - b: about 2.25: most gradients are those of the fast workers, which are overtaken less often
+# - b: about 2.25: most gradients come from the fast workers, and fewer pushes come before them
 # - c: about 3
 
 # %%
@@ -22,8 +22,8 @@ SECONDS = (1, 1, 1, 1)
 # %% [markdown]
 # ## 2. A second worker
 # One worker trains w with the loss w² / 2 at the rate 1.2, with a server that uses this rate for each
-# gradient. Rates below 2 converge, and w goes from 1 to 0. Edit: two workers, equally fast, each with half of
-# a batch. Where does w go?
+# gradient. Training converges for rates below 2, and w goes from 1 to 0. Edit: two workers, equally fast,
+# each with half of a batch. Where does w go?
 #
 # - a: to 0, in half of the time
 # - b: away from 0

@@ -1,4 +1,4 @@
-"""Training with parameter servers on a virtual clock, and all that is to be seen of it."""
+"""Training with parameter servers on a virtual clock, and a record of what happens in it."""
 
 import itertools
 from collections import Counter
@@ -45,7 +45,7 @@ class Applied(NamedTuple):
 
 @dataclass
 class Run:
-    """What was seen of a training run; times in seconds of the virtual clock."""
+    """The record of a training run; times in seconds of the virtual clock."""
 
     cluster: VirtualCluster
     applied: list[Applied] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Run:
 
 
 class Late(Wrapper):
-    """A rank whose pushes leave up to ``seconds`` late, each by a time of its own."""
+    """A rank whose pushes leave late, each by a random time of at most ``seconds``."""
 
     def __init__(self, comm, seconds):
         super().__init__(comm)
@@ -74,7 +74,7 @@ INSTANT = Link(0.0)
 def served(seconds, servers=1, link=INSTANT, late=0.0, batch=BATCH, method=sgd, keep=0, **settings):
     """Train; a gradient of worker w's k-th step takes ``seconds[w, k]``. ``settings`` are the strategy's.
 
-    Of every ``keep``-th update the weights are kept.
+    With ``keep`` the record has the weights after every ``keep``-th update.
     """
     workers, steps = seconds.shape
     run = Run(VirtualCluster(workers + servers, link))
