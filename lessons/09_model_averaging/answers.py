@@ -12,7 +12,7 @@ from minigrad.train import fit
 
 
 def averaged_output(order, x=3.0):
-    """What the mean of the ranks' networks makes of ``x``, where ``order`` is that of rank 1's neurons."""
+    """The output of the averaged network for ``x``; rank 1 has its neurons in this ``order``."""
     right = Batch(np.array([[1.0], [-2.0]]), np.array([[1.0], [-2.0]]))
 
     def work(comm):
@@ -33,10 +33,10 @@ def averaged_output(order, x=3.0):
 def other_order(student):
     order = list(student.ORDER_ON_RANK_1)
     y = averaged_output(order)
-    assert order == [1, 0], f"with the order {order} the mean makes {y:g} of 3; take [1, 0]"
+    assert order == [1, 0], f"with the order {order} the mean's output for 3 is {y:g}; take [1, 0]"
     return (
-        f"the mean makes {y:g} of 3: the weights 1 and -1 of the first neurons have the mean 0, and so have "
-        "those of the second ones. Hidden neurons have no order, so equal networks may have far apart weights"
+        f"the mean's output for 3 is {y:g}: the weights 1 and -1 of the first neurons have the mean 0, and "
+        "so have the second neurons'. Hidden neurons have no order: equal networks may have other weights"
     )
 
 
@@ -60,7 +60,7 @@ def rare_averages(student):
     assert period == 64, f"with a period of {period} they end at {w:.3f}; take 64"
     return (
         f"they end at {w:.3f}, with an average after every step at {weight_after(1):.3f}: in 64 steps "
-        "each rank is at its own best weight, 0 or 1, and the mean of these does not know which of them is "
+        "each rank is at its own best weight, 0 or 1, and the mean does not depend on which loss is "
         "steeper"
     )
 
@@ -123,7 +123,7 @@ def own_local_sgd(student):
     fast, slow = (student.local_sgd(0.5, two, rate, 4000, 8) for rate in (0.05, 0.005))
     return (
         f"8 cases are the library's. Yours ends at {fast:.3f} with a rate of 0.05, at {slow:.3f} with 0.005: "
-        "in 8 small steps the models hardly part, so each step is nearly that of the mean gradient"
+        "in 8 small steps the models hardly differ, so each step is nearly a step of the mean gradient"
     )
 
 

@@ -4,7 +4,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import MultipleLocator, NullLocator, PercentFormatter
 
-from minigrad.figures import BLUE, COLORS, GREEN, GREY, INK, RED, curve, hollow, line
+from minigrad.figures import BLUE, COLORS, GREEN, GREY, INK, RED, curve, line
 
 
 def one_average(same, same_mean, different, different_mean):
@@ -31,7 +31,7 @@ def one_average(same, same_mean, different, different_mean):
 
 
 def neurons(way, between, pairs, shown=6):
-    """Losses on the straight line between two networks; what hidden neurons of the same number look for."""
+    """Losses on the straight line between two networks; input weights of hidden neurons with one number."""
     figure = plt.figure(figsize=(10, 4.8), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=[1, 1], wspace=0.04)
     panel = left.subplots()
@@ -50,7 +50,7 @@ def neurons(way, between, pairs, shown=6):
     panel.text(0.5, between["same start"][5] * 0.97, "same start", color=BLUE, ha="center", va="top")
     panel.set(xticks=[0, 0.5, 1], ylim=(0.3, top * 1.1), ylabel="loss on the test digits")
     panel.set_xticklabels(["rank 0's network", "their mean", "rank 1's network"])
-    panel.set_title("The hill in between is a matter of order")
+    panel.set_title("The barrier comes from the order of neurons")
     right.supxlabel("red: positive weights, blue: negative ones", fontsize=10)
     for block, (name, states) in zip(right.subfigures(3, 1), pairs.items(), strict=True):
         block.suptitle(f"{name}: neurons at the same places", color=colors[name], fontsize=10)
@@ -99,27 +99,19 @@ def local_sgd(results, sent):
     return figure
 
 
-def outer(local, diloco):
-    """Loss against H, with and without an outer optimizer."""
-    figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-    for share, color in (("mixed", BLUE), ("sorted", RED)):
-        periods = list(diloco[share])
-        words = {"mixed": "a random share each", "sorted": "sorted by digit"}[share]
-        plain = [local[share][H][0] for H in periods]
-        axes.plot(
-            periods,
-            plain,
-            **hollow(color),
-            label=f"local SGD, {words}",
-        )
-        curves = list(diloco[share].values())
-        axes.plot(periods, curves, **curve(color), label=f"DiLoCo, {words}")
-    axes.legend(loc="upper left")
-    axes.set_xscale("log")
-    axes.set_xticks(periods, [str(H) for H in periods])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set(xlabel="H, steps between two averages", ylabel="loss on the 5,000 digits", ylim=0)
-    axes.set_title("An outer optimizer: the same messages")
+def outer(tuned):
+    """Loss against the learning rate, by method; a panel for each way to share the data."""
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4.2), sharey=True, layout="constrained")
+    titles = {"mixed": "A random share each", "sorted": "Shares sorted by digit"}
+    for panel, (share, by_method) in zip(panels, tuned.items(), strict=True):
+        for (name, losses), color in zip(by_method.items(), (BLUE, GREEN, RED), strict=True):
+            panel.plot(list(losses), list(losses.values()), **curve(color), label=name)
+        rates = sorted({rate for losses in by_method.values() for rate in losses})
+        panel.set(xscale="log", xlabel="learning rate of the ranks", title=titles[share], ylim=(0, 1.25))
+        panel.set_xticks(rates, [f"{rate:g}" for rate in rates])
+        panel.xaxis.set_minor_locator(NullLocator())
+    panels[0].set_ylabel("loss on the 5,000 digits")
+    panels[0].legend(loc="upper left")
     return figure
 
 

@@ -6,12 +6,12 @@ and run minigrad lesson 09 --check.
 
 # %% [markdown]
 # ## 1. The mean of two right networks
-# Two ranks have a network of two hidden neurons each: y = 1 relu(1 x) - 1 relu(-1 x), which is y = x. Both
-# are right, so training changes nothing, and in the end they take the mean of their weights. On rank 1 the
-# hidden neurons stand in the order below. Edit: let rank 1 have them in the other order, [1, 0]. What does
-# the averaged network make of x = 3?
+# Two ranks have a network with two hidden neurons each: y = 1 relu(1 x) - 1 relu(-1 x), which is y = x. Both
+# are right, so training changes nothing, and at the end they take the mean of their weights. On rank 1 the
+# hidden neurons are in the order below. Edit: let rank 1 have them in the other order, [1, 0]. What is the
+# output of the averaged network for x = 3?
 #
-# - a: 3: both networks say 3, and so does their mean
+# - a: 3: both networks have the output 3, and so has their mean
 # - b: 0
 # - c: 1.5: half of the neurons cancel
 
@@ -27,7 +27,7 @@ ORDER_ON_RANK_1 = [0, 1]
 # they end?
 #
 # - a: at 0.5
-# - b: at 0.8, only later: the averages are the same, but fewer
+# - b: at 0.8, but later: there are fewer averages, with the same effect
 # - c: nowhere: each rank goes back to its own best weight, and they never agree
 
 # %%
@@ -36,31 +36,31 @@ PERIOD = 1
 
 # %% [markdown]
 # ## 3. A strong spring
-# Four models and their center are tied by springs: each exchange moves every model by the fraction below of
-# its way to the center, and the center by the sum of these moves. Without any training all of them soon
-# meet. Edit: the fraction 0.6. What happens then, from exchange to exchange?
+# Four models and their center are tied by springs: each exchange moves every model towards the center by the
+# fraction below of its distance, and the center by the sum of the opposite moves. Without any training all of
+# them soon meet. Edit: the fraction 0.6. What happens then, from exchange to exchange?
 #
 # - a: they meet sooner: each model goes more than half of the way
-# - b: they swing about the place where they would meet, always equally far
-# - c: they swing, farther each time
+# - b: they oscillate around the place where they would meet, always at the same distance
+# - c: they oscillate, and the distance grows each time
 
 # %%
 PREDICTION_3 = ""
 ALPHA = 0.1
 
 # %% [markdown]
-# ## 4. Local SGD is yours
+# ## 4. Write local SGD
 # Each rank has its own gradient, a function of the weight, and its own model. In a step a rank moves its
 # model by -rate * gradient(w). After every `period` steps, and at the end, all models become their mean.
 #
 # Prediction: the two ranks of question 2, an average every 8 steps. With a rate of 0.05 they end at 0.633,
 # and not at the best weight, 0.8. With a rate of 0.005, and as many steps as they need, where do they end?
 #
-# - a: at 0.633 again: the rate only says how soon
+# - a: at 0.633 again: the rate only changes how soon they end
 # - b: nearer to 0.8
 # - c: nearer to 0.5
 #
-# Edit: write the function, in 5 to 15 lines. Now it says where training starts.
+# Edit: write the function, in 5 to 15 lines. So far it returns the weight at the start.
 
 # %%
 PREDICTION_4 = ""
