@@ -509,9 +509,9 @@ save(drawings.zero_stages(ranks=4, optimizer_bytes=8), FIGURES / "who_holds_what
 # ## 9. Stragglers: the slowest rank decides
 # A synchronous step lasts as long as its slowest rank, the *straggler*. If computing times are random (here
 # exponential with mean 1), the slowest of N takes H(N) = 1 + 1/2 + ... + 1/N on average. So start N + b
-# workers, use the N gradients that come first, and drop those of the b others, the *backup workers*. Then a
-# step takes H(N + b) - H(b) on average. All gradients belong to the newest weights; none is *stale*, that
-# is, computed with the weights of an earlier step. (The library's class is `BackupWorkers`.)
+# workers, use the N gradients that come first, and drop the b others. The b workers are *backup workers*.
+# Then a step takes H(N + b) - H(b) on average. All gradients belong to the newest weights; none is *stale*,
+# that is, computed with the weights of an earlier step. (The library's class is `BackupWorkers`.)
 
 # %%
 print("\n9. Stragglers")
@@ -552,11 +552,11 @@ assert last < 0.45 * equal[-1], f"shares by speed {1e3 * last:.1f} ms, equal sha
 # ## 10. Two processes, real time
 # All times so far are times of virtual clocks, as ranks were threads of one process. `minigrad experiment
 # speedup` trains with one and with two MPI processes, by turns in random order, and counts the samples a
-# second of each strategy. Below is what it measured: the first line says when and on which machine. The
-# losses are the losses of serial training. With shared memory (`shared_memory.py`) no message is sent: each
-# rank sums a share of all gradients in the memory that both ranks can read. Two processes are less than
-# twice as fast, for three reasons: each rank updates all weights, gradients travel, and both share the
-# memory of one machine.
+# second of each strategy. Its results are below: the first line says when and on which machine they were
+# measured. The losses are the losses of serial training. With shared memory (`shared_memory.py`) no message
+# is sent: each rank sums a share of all gradients in the memory that both ranks can read. Two processes are
+# less than twice as fast, for three reasons: each rank updates all weights, gradients travel, and both
+# share the memory of one machine.
 
 # %%
 print("\n10. Two processes, real time: samples a second, times as fast as serial")

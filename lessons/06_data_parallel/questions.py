@@ -78,7 +78,7 @@ SERIAL_SHARE = 0.10
 
 # %% [markdown]
 # ## 5. The batch grows with the ranks
-# A sample takes 1 ms, and each step has 4 ms that every rank needs, whatever its share. One rank takes 68 ms
+# A sample takes 1 ms, and in each step every rank needs 4 ms more for any share. One rank takes 68 ms
 # for a batch of 64 samples, and 16 ranks are 8.5 times as fast: they take 8 ms. Edit: a batch of 1,024, 64
 # samples for each of the 16 ranks. How many times as fast as one rank, which takes 1,028 ms for it, are they?
 #

@@ -396,4 +396,4 @@ print(f"\nFigures: {FIGURES}/")
 # warm-up beats none, and that LARS beats SGD with batches of 500.
 #
 # Next: [lesson 08](../08_parameter_server/lesson.py): all ranks of a synchronous step wait for the slowest;
-# a parameter server lets each go on alone.
+# with a parameter server no rank waits.

@@ -53,8 +53,8 @@ FIGURES = start_lesson("08_parameter_server")
 
 # %% [markdown]
 # ## 1. No worker waits, so parameters are stale
-# A *server* holds the parameters. A *worker* receives them (pull), computes the gradient of a few samples
-# of its own, and sends it to the server (push). The server updates the parameters with it at once, and the
+# A *server* holds the parameters. A *worker* receives them (pull), computes the gradient of a few samples,
+# and sends it to the server (push). The server updates the parameters with it at once, and the
 # worker pulls again. In the meantime other workers push. So the parameters with which a gradient was
 # computed may have been updated when it arrives. The *staleness* tau of a gradient is the number of updates
 # in between.
@@ -67,7 +67,7 @@ FIGURES = start_lesson("08_parameter_server")
 
 # %%
 print("1. No worker waits, so parameters are stale")
-MESSAGE = Link(0.2)  # seconds, whatever its size
+MESSAGE = Link(0.2)  # seconds, for any size
 pair = served(np.ones((2, 6)), link=MESSAGE)
 unequal = served(np.array([[1.0] * 12, [3.0] * 12]), link=MESSAGE)
 for name, run in (("two equal workers", pair), ("worker 1 three times slower", unequal)):
@@ -512,7 +512,7 @@ print("   messages that take no time: 1, 2 and 3 servers end with the same bits"
 for name, bound in (("asynchronous", None), ("synchronous", 0)):
     one, three = (served(drawn[:4, :8], s, late=0.5, method=adagrad, staleness=bound) for s in (1, 3))
     same = (bits(one) == bits(three)).all()
-    words = f"of mixed versions; the bits {'are' if same else 'are not'} those of one server"
+    words = f"of mixed versions; the bits {'equal' if same else 'differ from'} one server's"
     print(f"   late pushes, {name + ':':13} {np.mean(three.mixed):3.0%} of the gradients are {words}")
     mixed, of_one = np.mean(three.mixed), np.mean(one.mixed)
     right = of_one == 0 and (mixed > 0) == (bound is None) and same == (bound == 0)

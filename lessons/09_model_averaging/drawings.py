@@ -93,7 +93,7 @@ def local_sgd(results, sent):
     right.set(
         xscale="log", xlim=(1, 500), xlabel="sent by rank 0 (MB)", ylabel="test accuracy", ylim=(0.2, 1)
     )
-    right.set_title("What is saved in messages, and what it costs")
+    right.set_title("Fewer messages, and the accuracy that they cost")
     right.set_xticks([1, 10, 100], ["1", "10", "100"])
     right.yaxis.set_major_formatter(PercentFormatter(1))
     return figure

@@ -43,8 +43,9 @@ from minigrad.train import accuracy, fit
 FIGURES = start_lesson("09_model_averaging")
 
 # %% [markdown]
-# All parts train networks on the digits with four ranks. `learn` is the training of one rank on its own
-# samples, with the learning rate of a cosine schedule (lesson 01).
+# Four ranks train networks on the digits. `learn` is the training of one rank on its own samples, with a
+# cosine schedule (lesson 01). `state_dict` has a model's parameters by name, so `mean` below is the mean of
+# models.
 
 # %%
 digits = mnist.load("mnist5k")  # 5,000 to learn from, in no particular order, and 1,000 to test on
@@ -217,7 +218,7 @@ print(f"   four networks from different starts: their mean {of_different:.1%}, m
 assert of_matched > of_different + 0.03, f"matched {of_matched:.3f}, not matched {of_different:.3f}"
 
 # %% [markdown]
-# Now go in a straight line from one network to the other, in the space of weights: the mean is half-way. A
+# Now go in a straight line from one network to the other, in the space of weights; the mean is the middle. A
 # *barrier* is a loss on this line above the losses of both ends.
 #
 # Read: Entezari et al. 2022, arXiv:2110.06296; Ainsworth et al. 2023 (Git Re-Basin), arXiv:2209.04836.
@@ -269,7 +270,7 @@ def after_8_steps(backend):
 serial = after_8_steps(Serial())
 for rank, state in enumerate(run_ranks(3, lambda comm: after_8_steps(LocalSGD(comm, period=1)))):
     error = np.abs(state - serial).max() / np.abs(serial).max()
-    print(f"   H = 1: the weights of rank {rank} differ from those of one machine by {error:.0e} at most")
+    print(f"   H = 1: the weights of rank {rank} differ from one machine's by {error:.0e} at most")
     assert error < 1e-12, f"rank {rank}: differs by {error:.1e}, allowed 1e-12"
 
 # %% [markdown]

@@ -17,7 +17,7 @@ FIGURES = np.zeros(0)  # no other numbers travel with the gradients
 
 
 def sent_by(threshold, steps=100, gradient=0.25):
-    """The sum that is sent in all steps, the number of messages, and what is kept at the end."""
+    """The sum that is sent in all steps, the number of messages, and the residual at the end."""
 
     def work(comm):
         compressor, error, sums = Threshold(threshold=threshold), np.zeros(1), []
@@ -37,8 +37,8 @@ def large_threshold(student):
     total, messages, rest = sent_by(threshold)
     assert threshold == 3, f"with {threshold:g} a rank sends {total:g} of 25; take a threshold of 3"
     return (
-        f"a rank sends {total:g} of 25 in {messages} messages and keeps {rest:g}: the threshold says how "
-        "long a gradient waits, and what is kept is never more than the threshold"
+        f"a rank sends {total:g} of 25 in {messages} messages and keeps {rest:g}: the threshold only changes "
+        "how long a gradient waits, and the residual is never more than the threshold"
     )
 
 
@@ -64,8 +64,8 @@ def quarter(student):
     sparse, dense = bytes_sent(top_k), bytes_sent(ring_allreduce)
     assert density == 1 / 4, f"with a density of {density:g} a rank sends {sparse:,} bytes; take 1 / 4"
     return (
-        f"a rank sends {sparse:,} bytes, {sparse / dense:g} times the {dense:,} of the dense ring: that adds "
-        "on the way, but selected entries lie at other places on each rank, so all of them go to all ranks"
+        f"a rank sends {sparse:,} bytes, {sparse / dense:g} times the {dense:,} of the dense ring: the ring "
+        "adds on the way, but each rank selects other entries, so all of them go to all ranks"
     )
 
 
@@ -95,7 +95,7 @@ def signs(student):
     there = abs(there) if abs(there).max() < 1e-9 else there
     return (
         f"the steps end at {point(there)}: both signs move the weights along (1, -1) only, so their sum "
-        "stays what it was, here 0, before 2. With error feedback they arrive from (1.8, 0.2) too, at "
+        "never changes: here it is 0, before it was 2. With error feedback they end from (1.8, 0.2) too at "
         f"{point(back)}"
     )
 

@@ -1,14 +1,14 @@
-"""What lesson 10 expects a rank to send in a step, method by method, before anything is measured."""
+"""What a rank sends in a step of data parallelism with compressed gradients, in closed form."""
 
 import math
 
 
 def messages(method, shapes, p, entries=0.0):
-    """What a rank sends in a step, as (how many messages, bytes of each) pairs; means over the ranks.
+    """What a rank sends in a step, as pairs (number of messages, bytes of each); means over the ranks.
 
-    ``shapes`` are those of the parameters, float32; ``entries`` is how many a method that selects some sends.
-    With every gradient go a few figures: the loss, the share of the samples, who ran backward, which
-    parameters were reached, and for compressed ones a flag for each rank.
+    ``shapes`` has the shape of each float32 parameter, ``entries`` the number of entries that are sent, for
+    methods that select some. A few numbers travel with every gradient: the loss, the share of the samples,
+    which ranks ran backward, which parameters it reached, and with compression a flag for each rank.
     """
     n = sum(math.prod(shape) for shape in shapes)
     matrices = [(shape[0], math.prod(shape[1:])) for shape in shapes if len(shape) > 1]

@@ -13,7 +13,7 @@ def smooth(losses, window=10):
 
 
 def threshold(gradient, limit, results):
-    """How large the entries of one gradient are; losses with what is below the threshold kept and dropped."""
+    """The sizes of a gradient's entries; losses where entries below the threshold are kept or dropped."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
     sizes = abs(gradient[gradient != 0])
     _, edges, bars = left.hist(np.log10(sizes), bins=np.linspace(-7, -0.5, 53), color=BLUE)
@@ -40,12 +40,12 @@ def threshold(gradient, limit, results):
     right.text(at[35], last[35] + 0.15, "the rest is kept", color=GREEN)
     right.text(at[-1], last[-1] - 0.08, "all is sent", color=INK, ha="right", va="top")
     right.set(xlabel="step", ylabel="loss (mean of ten steps)", ylim=(0, 2.5))
-    right.set_title("What is kept is not lost")
+    right.set_title("With error feedback nothing is lost")
     return figure
 
 
 def momentum(moved, valley, trained):
-    """A gradient that waits; velocities that go on in a valley; training."""
+    """A gradient that waits; velocities that keep moving in a valley; training."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(11.5, 4.4), layout="constrained")
     colors = {"dense": INK, "basic": RED, "corrected": BLUE, "masked": GREEN}
     for name, path in moved.items():
@@ -66,7 +66,7 @@ def momentum(moved, valley, trained):
         mean = np.mean([losses for _, losses in curves], axis=0)
         right.plot(curves[0][0], mean, **line(color), label=name)
     right.set(xlabel="step", ylabel="loss (mean of 25 steps)", yscale="log", ylim=(0.02, 4))
-    right.set_title("Digits, 1 entry in 1,000 sent\n(thin: 3 seeds; thick: their mean)")
+    right.set_title("Digits, 1 entry in 1,000 sent\n(thin: 2 seeds; thick: their mean)")
     figure.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return figure
 
@@ -119,7 +119,7 @@ def family(results):
 
 
 def sign(paths, samples):
-    """The ways of the two weights over the loss; their distance from the best."""
+    """The paths of the two weights over the loss; their distance from the best."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.6), layout="constrained")
     grid = np.stack(np.meshgrid(np.linspace(-0.6, 2.1, 80), np.linspace(-0.6, 1.5, 80)), axis=-1)
     left.contour(
@@ -139,12 +139,12 @@ def sign(paths, samples):
     right.text(118, 2, "its sign", color=RED, ha="right")
     right.text(4, 3e-5, "its sign,\nwith error feedback", color=GREEN)
     right.set(yscale="log", xlabel="step", ylabel="distance from the best", ylim=(1e-7, 5))
-    right.set_title("What was left out, kept, brings it home")
+    right.set_title("With error feedback signs converge")
     return figure
 
 
 def density(densities, gathered, ring, length):
-    """Bytes of the all-gather against those of the ring, by density; the density at which both are equal."""
+    """Bytes of the all-gather against bytes of the ring, by density; the density at which both are equal."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained")
     share = np.geomspace(0.008, 1, 50)
     for p, color in zip(gathered, (BLUE, GREEN, ORANGE, RED), strict=True):

@@ -7,9 +7,9 @@ and run minigrad lesson 10 --check.
 # %% [markdown]
 # ## 1. A threshold above every gradient
 # The gradient of a weight is 0.25 in each of 100 steps, 25 in all. A rank sends it by the threshold below,
-# with error feedback: what is not sent is added to the next gradient. With a threshold of 1 the 25 are
-# sent, in 20 messages. Edit: a threshold of 3, twelve times as large as any gradient. How much is sent in
-# the 100 steps?
+# with error feedback: the part that is not sent is added to the next gradient. With a threshold of 1 all of
+# the 25 is sent, in 20 messages. Edit: a threshold of 3, twelve times as large as any gradient. How much is
+# sent in the 100 steps?
 #
 # - a: about a third of 25: a threshold three times as large lets a third through
 # - b: nothing: no gradient is above the threshold
@@ -27,7 +27,7 @@ THRESHOLD = 1.0
 #
 # - a: twice as much
 # - b: half as much: a quarter of the entries, of twice as many bytes
-# - c: as much: selected entries just make up for their indices
+# - c: as much: half of the entries would cost as much as their indices
 
 # %%
 PREDICTION_2 = ""
