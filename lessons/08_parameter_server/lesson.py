@@ -10,7 +10,7 @@ arrive late?
 You need: lesson 01, learning rates and momentum; lesson 05, the time of a message and the virtual clock;
 lesson 06, stragglers and the ring all-reduce; lesson 07, the linear scaling rule; roots of polynomials.
 
-Time: about 45 minutes; the program runs for about 35 seconds.
+Time: about 45 minutes; the program runs for about 30 seconds.
 
 After this you can: compute the staleness of gradients from the times of the workers; derive the largest
 learning rate for a given staleness; compute how long a round takes with several servers; say when a bound on

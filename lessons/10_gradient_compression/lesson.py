@@ -9,7 +9,7 @@ The slide asks: how few bytes of a gradient must ranks send, and what happens to
 You need: lesson 01, momentum; lesson 05, the ring all-reduce, the all-gather and the time of a message;
 lesson 06, synchronous data parallelism; means, variances and matrix products.
 
-Time: about 50 minutes; the program runs for about 30 seconds.
+Time: about 50 minutes; the program runs for about 35 seconds.
 
 After this you can: compute the residual of error feedback over some steps; derive how much a late gradient
 loses under momentum, and correct it; compute the bytes of each method and the density at which a dense ring

@@ -130,7 +130,6 @@ def legends_cover_no_bar(figure):
 
 
 def slow_link_picture(module):
-    """The experiment's picture where each world and program takes other milliseconds."""
     times = {world: {name: 10.0 * i + 40 for i, name in enumerate(PROGRAMS)} for world in WORLDS}
     with rc_context(figures.STYLE):
         return module.SlowLink().draw({"ms": times})
@@ -143,8 +142,8 @@ def test_the_picture_of_a_slow_link_keeps_the_laws():
 
 
 def test_the_law_of_legends_catches():
-    on_bars = 'figure.legend(loc="outside lower center")', "axes.legend()"
-    broken = mutant("minigrad_course.experiments.slow_link", on_bars)
+    change = 'figure.legend(loc="outside lower center")', "axes.legend()"
+    broken = mutant("minigrad_course.experiments.slow_link", change)
     with pytest.raises(AssertionError):
         legends_cover_no_bar(slow_link_picture(broken))
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from minigrad_course.experiments.experiment import read_result
 from minigrad_course.experiments.training_run import TrainingRun
 
@@ -39,21 +39,14 @@ def epochs_count_every_sample_once(run_of, steps, size, samples):
     run_ranks(1, work)
 
 
-@given(st.integers(1, 7), st.integers(1, 6), st.integers(1, 9))
-@example(3, 2, 5)
+@given(steps=st.integers(1, 7), size=st.integers(1, 6), samples=st.integers(1, 9))
 def test_epochs_count_every_sample_once(steps, size, samples):
     epochs_count_every_sample_once(TrainingRun, steps, size, samples)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        ("self.samples += len(batch)", "self.samples += self.batch_size"),  # a ragged batch counts as whole
-        ("return self.samples / len(self.train)", "return self.samples // len(self.train)"),
-        ("self.samples += len(batch)", "self.samples = len(batch)"),
-    ],
-)
-def test_the_law_catches(change):
+@pytest.mark.parametrize("wrong", ["+= self.batch_size", "= len(batch)"])  # a ragged batch is whole; no sum
+def test_the_law_catches(wrong):
+    change = "self.samples += len(batch)", f"self.samples {wrong}"
     broken = mutant("minigrad_course.experiments.training_run", change)
     with pytest.raises(AssertionError):
         epochs_count_every_sample_once(broken.TrainingRun, 3, 2, 5)
