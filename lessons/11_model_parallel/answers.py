@@ -43,9 +43,9 @@ def without_the_op(student):
     assert off[0] > 0.01, f"the gradient of x is still right, to {off[0]:.0e}; return x itself"
     assert max(off[1:]) < 1e-12, f"W1 or W2 is off by {max(off[1:]):.0e}; return x itself, and no more"
     return (
-        f"on every rank the gradient of x is off by {off[0]:.0%} of its largest element or more, those of W1 "
-        f"and W2 by {off[1]:.0e} and {off[2]:.0e}: a rank has all that its own weights need, but of x only "
-        "the part that came through its own neurons"
+        f"on every rank the gradient of x is off by {off[0]:.0%} of its largest element or more, the "
+        f"gradients of W1 and W2 by {off[1]:.0e} and {off[2]:.0e}: a rank has all that the gradients of its "
+        "own weights need, but its gradient of x is only the part that came through its own neurons"
     )
 
 
@@ -209,8 +209,9 @@ def other_use(student):
     direct = 2 * (np.tanh(inputs @ one) @ two + inputs)  # the gradient through the residual connection
     off = abs(results[0][1][0] - (x + (RANKS - 1) * direct)).max() / abs(x).max()
     return (
-        f"the gradient of x is that of one machine and {RANKS - 1} times the residual part more, to "
-        f"{off:.0e}: all ranks have this part whole, and fan_out adds it up; the types said: {results[0][0]}"
+        f"the gradient of x is the serial gradient plus {RANKS - 1} times the residual part, to {off:.0e}: "
+        f"every rank has the whole residual part, and fan_out sums it over the ranks; the types said: "
+        f"{results[0][0]}"
     )
 
 
@@ -228,8 +229,9 @@ def two_gathers(student):
     results = run_ranks(RANKS, lambda comm: typed_step(comm, wrong, rows=True))
     off = off_from_serial([g for _, g in results], serial, rows=True)
     return (
-        f"with join_in the gradient of x is off by {off[0]:.0%} of its largest element, those of W1 and W2 "
-        f"by {max(off[1:]):.0e}: a rank took its rows of its own gradient; the types said: {results[0][0]}"
+        f"with join_in the gradient of x is off by {off[0]:.0%} of its largest element, the gradients of W1 "
+        f"and W2 by {max(off[1:]):.0e}: each rank took its rows from its own gradient alone; the types said: "
+        f"{results[0][0]}"
     )
 
 

@@ -1,9 +1,20 @@
 """Lesson 11. Model parallelism: every rank sees the whole batch and holds a part of the model.
 
-Lecture section: model parallelism. First the slide itself: each rank computes some neurons, and all gather
-the outputs. Then a split by columns followed by one by rows, which sends less; the same for convolutions, by
-filters and by channels; a loss of many classes; whole layers on ranks, where ranks wait; and types, which
-find a missing sum without a backward pass.
+Lecture section: model parallelism. Layers are split by neurons, by filters and channels, or by classes; or
+each rank holds whole layers. Each split needs its own sums over the ranks, and types find one that is
+missing.
+
+The slide asks: what must ranks send if they share the neurons of each layer instead of the samples, and how
+little can it be?
+
+You need: lessons 02 (backward), 05 (all-gather, all-reduce, the virtual clock) and 06 (data parallelism); how
+two matrices are multiplied.
+
+Time: about 60 minutes; the program runs for about 5 seconds.
+
+After this you can: split a pair of layers by columns and rows and write down the op at each end; compute how
+many numbers a rank sends; say which sum over ranks is missing, or is there twice, from the types of the
+tensors; say when model parallelism pays.
 
     python lessons/11_model_parallel/lesson.py
 
@@ -42,6 +53,9 @@ FIGURES = start_lesson("11_model_parallel")
 # by columns: each rank computes some of the outputs from *all* inputs, and the results are put side by side
 # (an all-gather). Split W by rows: each rank computes *all* outputs from some of the inputs, and the results
 # are added up (an all-reduce).
+#
+# Below, `run_ranks(2, f)` calls f on two ranks, which are threads here, and returns both results (lesson 05).
+# `shares(4, 2)` cuts four columns into two slices, one for each rank.
 
 # %%
 print("1. A 3 x 4 matrix on two ranks, by hand")
@@ -57,7 +71,7 @@ def by_columns(comm):
 
 
 def by_rows(comm):
-    mine = shares(3, comm.size)[comm.rank]  # of three inputs one rank has one, the other two
+    mine = shares(3, comm.size)[comm.rank]  # two of the three inputs on one rank, one on the other
     part = x[:, mine] @ W[mine]
     return part, ring_allreduce(comm, part)
 
@@ -77,10 +91,10 @@ for split, rule in ((by_columns, "side by side"), (by_rows, "added up")):
 # the whole output to all ranks, and the next layer starts from there.
 #
 # Backward: each rank computes the gradient of x *through its own neurons only*. That is a part of the
-# gradient, and the parts of all ranks must be added. So there is one op before the layer that does nothing
-# forward and an all-reduce backward, `fan_out`. The all-gather is `join_in`; its backward only takes the
-# rank's own columns of g. A layer is then one line; `backends/model_parallel/naive.py` is this line in the
-# library.
+# gradient, and the parts of all ranks must be added. So an op before the layer, `fan_out`, does nothing in
+# forward and an all-reduce in backward. A second op, `join_in`, is the all-gather after the layer; in
+# backward it takes the rank's own columns of the gradient g that arrives. A layer is then one line;
+# `backends/model_parallel/naive.py` is this line in the library.
 
 # %%
 print("\n2. The naive form")
@@ -112,6 +126,7 @@ def naive_without_fan_out(x, comm):
     return gathered_layer(hidden, W2, comm)
 
 
+# %%
 serial = run_ranks(1, lambda comm: gradient_of_x(comm, naive))[0]
 size = np.abs(serial).max()
 
@@ -130,21 +145,27 @@ assert max(right) <= 1e-12, f"the gradient's error is {max(right):.1e} of its la
 assert min(wrong) > 0.1, f"without fan_out the error is only {min(wrong):.0%}, expected more than 10%"
 off = np.abs(sum(parts) - serial).max() / size
 assert off <= 1e-12, f"the sum of the parts is off by {off:.1e} of the largest element, limit 1e-12"
+
+# %%
 save(drawings.parts_of_a_gradient(serial[0], [g[0] for g in parts]), FIGURES / "fan_out.png")
 
 # %% [markdown]
-# What is missing on each rank is the part of the other. No error is raised: below these layers each rank
-# would continue with another gradient, and weights that should be equal on all ranks would become different.
+# Each rank lacks the other rank's part of the gradient. No error is raised. In the layers before these, each
+# rank would continue backward with a different gradient, and weights that should be equal on all ranks would
+# become different.
 #
 # Read: Ben-Nun and Hoefler 2019, arXiv:1802.09941, the section "Model parallelism".
 #
 # ## 3. Columns, then rows: a conjugate pair
-# A split by columns leaves its outputs split, and a split by rows needs its inputs split. So use rows for
-# the second layer, and nothing has to be sent between the two, not even at the activation function, which
-# acts on each neuron alone: x W1 by columns, tanh, times W2 by rows, and *one* sum at the end. The sum is
-# the op `fan_in`: an all-reduce forward, nothing backward. `fan_out` is nothing forward, an all-reduce
-# backward. Each of the two is the backward of the other, so they are called a conjugate pair (f and g in
-# Megatron-LM).
+# A split by columns leaves its outputs split, and a split by rows needs its inputs split. So split the first
+# layer by columns and the second by rows: x W1, tanh, times W2, and *one* sum at the end. Nothing is sent
+# between the two layers, not even at the activation function, which acts on each neuron alone. The sum is the
+# op `fan_in`: an all-reduce in forward, nothing in backward. `fan_out` is the reverse: nothing in forward, an
+# all-reduce in backward. Each op is the backward of the other, so they are called a conjugate pair (f and g
+# in Megatron-LM).
+#
+# A common mistake is an all-reduce in both directions at the end of the pair. Then every rank's copy of the
+# loss counts, and on two ranks the gradient is twice too large.
 
 # %%
 print("\n3. Columns, then rows")
@@ -198,10 +219,12 @@ for rank, (weights, _) in enumerate(results):
 everywhere = {name for name in results[0][1] if (results[0][1][name] != results[1][1][name]).any()}
 assert everywhere == {"3.bias"}, f"replicated: {everywhere}, expected 1 parameter, the bias of the row layer"
 owned = {name: None if name in everywhere else value for name, value in results[0][1].items()}
+
+# %%
 save(drawings.who_holds_what(owned, ranks=3), FIGURES / "who_holds_what.png")
 
 # %% [markdown]
-# The same plans on digits, with the proof: every gradient is that of one machine.
+# Both plans on digits, with the proof: every gradient equals the gradient that one machine computes.
 
 # %%
 digits = mnist.load("mnist5k")
@@ -239,11 +262,13 @@ for n, naive_one, pair_one in zip((1, 2, 4), counts["gathered"], counts["column"
     assert (naive_one == formula).all(), f"naive: {naive_one} numbers sent, the formula gives {formula}"
     formula = np.array([2 * d * b * (p - 1) // p] * 2)
     assert (pair_one == formula).all(), f"pair: {pair_one} numbers sent, the formula gives {formula}"
+
+# %%
 save(drawings.naive_and_pair((1, 2, 4), counts["gathered"], counts["column"]), FIGURES / "bytes.png")
 
 # %% [markdown]
-# At equal widths the pair saves nothing forward, and half of the numbers backward. Gradients of weights are
-# not sent at all: the rank that holds a weight computes its whole gradient.
+# At equal widths the pair saves nothing in forward, and half of the numbers in backward. Gradients of weights
+# are not sent at all: the rank that holds a weight computes its whole gradient.
 #
 # Read: Gholami et al. 2018, arXiv:1712.04432, the section on model parallelism (its formula is the naive
 # one).
@@ -268,6 +293,7 @@ class Wrong(ModelParallel):
     splits = {nn.Linear: {**SPLITS[nn.Linear], "row": BiasOnEveryRank}}
 
 
+# %%
 def errors_by_step(strategy, steps=6, lr=0.5):
     """Errors of the gradients before each update, by plain gradient descent from biases that are zero."""
 
@@ -295,6 +321,8 @@ print("   added once    " + "".join(f"{e:9.0e}" for e in once))
 print("   on every rank " + "".join(f"{e:9.0e}" for e in thrice))
 assert once.max() <= 1e-12, f"added once: the gradient's error is {once.max():.1e}, limit 1e-12"
 assert thrice[0] <= 1e-12 and thrice[1:].min() > 1e-3, f"errors {thrice[0]:.1e}, then {thrice[1:].min():.1e}"
+
+# %%
 save(drawings.bias_once(once, thrice), FIGURES / "row_bias.png")
 
 # %% [markdown]
@@ -304,17 +332,16 @@ save(drawings.bias_once(once, thrice), FIGURES / "row_bias.png")
 # Read: the source of Megatron-LM, `RowParallelLinear` in megatron/core/tensor_parallel/layers.py: there
 # too the bias is added after the sum.
 #
-# ## 7. By channels: filters, then channels
+# ## 7. Convolutions: by filters, then by channels
 # A convolution has an output image for each *filter*, and each filter adds up over all *channels* of its
-# input. So filters are to a convolution what columns are to a matrix, and channels what rows are. Split the
-# first convolution by filters: a rank computes some of the hidden images, and sends nothing. ReLU and
-# pooling act on each channel alone (they stand in `pass_through.py`, filters and channels in `conv.py`).
-# Split the second by channels: each rank has a partial sum of every
-# output image. One all-reduce adds them up, and one all-reduce is needed backward, for the gradient of the
-# input.
+# input. So a filter corresponds to a column of a matrix, and a channel to a row. Split the first convolution
+# by filters: a rank computes some of the hidden images, and sends nothing. ReLU and pooling act on each
+# channel alone. Split the second convolution by channels: each rank has a partial sum of every output image.
+# One all-reduce adds them up in forward. Another is needed in backward, for the gradient of the input.
+# (In `backends/model_parallel/layers`, conv.py has both splits, pass_through.py has ReLU and pooling.)
 
 # %%
-print("\n7. By channels: filters, then channels")
+print("\n7. Convolutions: by filters, then by channels")
 image = digits.train.x[np.flatnonzero(digits.train.y == 3)[1]][None].astype(np.float64)  # (1, 1, 28, 28)
 edge = np.array([[1.0, 2.0, 1.0], [0.0, 0.0, 0.0], [-1.0, -2.0, -1.0]]) / 4
 first = np.array([edge, -edge, edge.T, -edge.T])[:, None]  # four filters: edges above, below, left, right
@@ -333,8 +360,18 @@ one, two = run_ranks(1, filters_then_channels)[0][2], run_ranks(2, filters_then_
 off = max(np.abs(y - one).max() for *_, y in two)
 print(f"   a digit on two ranks, two hidden channels each: {off:.0e} from one machine")
 assert off <= 1e-12, f"the sum of the partial images is off by {off:.1e}, limit 1e-12"
+
+# %%
 save(drawings.filters_and_channels(image[0, 0], two), FIGURES / "channels.png")
 
+# %% [markdown]
+# The numbers sent follow part 5, with images instead of neurons. C channels go in and come out, the layer
+# between them has H channels, and N images have S x S pixels:
+#
+# - every layer gathered: (H + C) N S^2 (p - 1) / p in forward, twice as many in backward;
+# - filters, then channels: 2 C N S^2 (p - 1) / p in each direction. H is not in it.
+
+# %%
 C, N, SIDE = 3, 2, 6
 
 
@@ -362,15 +399,15 @@ for hidden in (3, 6, 12):
         f"   {hidden:2} hidden channels: gathered {measurements['gathered']}, "
         f"pair {measurements['pair']} forward, backward"
     )
-    formula = np.array([(hidden + C) * each, 2 * (hidden + C) * each])
-    assert (measurements["gathered"] == formula).all(), (
-        f"gathered: {measurements['gathered']}, the formula gives {formula}"
-    )
-    formula = np.array([2 * C * each] * 2)
-    assert (measurements["pair"] == formula).all(), (
-        f"pair: {measurements['pair']}, the formula gives {formula}"
-    )
+    formulas = {"gathered": [(hidden + C) * each, 2 * (hidden + C) * each], "pair": [2 * C * each] * 2}
+    for name, numbers in measurements.items():
+        assert numbers.tolist() == formulas[name], f"{name}: {numbers}, the formula gives {formulas[name]}"
 
+# %% [markdown]
+# A whole network has both pairs: filters and channels, then columns and rows. Its gradients, too, equal those
+# of one machine.
+
+# %%
 classifier = {"0": "filters", "2": "channels", "4": "column", "6": "row"}
 
 
@@ -386,8 +423,6 @@ print(f"   a network of both pairs on three ranks: gradients are serial to {off:
 assert off <= 1e-12, f"gradients differ from one machine's by {off:.1e}, limit 1e-12"
 
 # %% [markdown]
-# As for matrices, the number of hidden channels is not in what the pair sends.
-#
 # Read: Dryden et al. 2019, "Channel and filter parallelism for large-scale CNN training",
 # doi:10.1145/3295500.3356207.
 #
@@ -412,16 +447,18 @@ for n in CLASSES:
     logits, three = sent["gathered"][-1], sent["classes"][-1]
     print(f"   {n:6,} classes: {logits:5.0f} logits per sample to each other rank, or {three:.0f} numbers")
     assert three == 3 and logits == n / RANKS, f"{three} numbers and {logits} logits, not 3 and {n / RANKS}"
+
+# %%
 save(drawings.many_classes(CLASSES, sent["gathered"], sent["classes"]), FIGURES / "classes.png")
 
 # %% [markdown]
 # Read: Shoeybi et al. 2019, arXiv:1909.08053, section 3 (the output embedding and its loss).
 #
 # ## 9. Layers on consecutive ranks: memory, not time
-# Another split: each rank has some whole layers. A batch of b samples then crosses a boundary between ranks
-# as b d numbers forward and b d backward, which is little. But a layer needs the output of the layer before
-# it. On a virtual cluster (lesson 05), where a layer takes 1 ms forward and 2 ms backward, one rank works at
-# a time, and the others wait.
+# Another split gives each rank some whole layers. For a batch of b samples, b d numbers cross each boundary
+# between ranks in forward, and b d in backward, which is little. But a layer needs the output of the layer
+# before it. On a virtual cluster (lesson 05), where a layer takes 1 ms forward and 2 ms backward, one rank
+# works at a time, and the others wait.
 
 # %%
 print("\n9. Layers on consecutive ranks")
@@ -433,6 +470,8 @@ print(
     f"   one rank {1e3 * alone:.2f} ms, four ranks {1e3 * seconds:.2f} ms, each with a quarter of the weights"
 )
 print(f"   and busy a quarter of the time; rank 1 sends {by_rank[1][1]:,} bytes in a step")
+
+# %%
 whole, boundary = LAYERS * (WIDTH * WIDTH + WIDTH), 8 * 16 * WIDTH
 for of_rank, nbytes, gradients in by_rank:
     assert of_rank == whole // 4, f"a rank holds {of_rank} parameters, expected a quarter of {whole}"
@@ -443,6 +482,8 @@ work = sorted((s.start, s.stop) for s in trace.spans if s.what in ("forward", "b
 overlap = max(stop - begin for (_, stop), (begin, _) in zip(work, work[1:], strict=False))
 assert overlap <= 1e-12, f"two ranks worked at the same time for {overlap:.1e} s, expected 0"
 assert alone <= seconds < 1.05 * alone, f"four ranks take {1e3 * seconds:.2f} ms, one {1e3 * alone:.2f} ms"
+
+# %%
 draw(
     trace,
     FIGURES / "layers.png",
@@ -453,9 +494,9 @@ draw(
 
 # %% [markdown]
 # R (the dotted boxes "recv" of the figure) is time in which a rank waits for a message. At the end rank 2
-# waits for the loss, which rank 3 computes, and which reaches rank 2 through rank 1.
+# waits for the loss: rank 3 computes it, and it reaches rank 2 through rank 1.
 #
-# So: if matrices are split, all ranks work at the same time but communicate in every layer. If layers are
+# If matrices are split, all ranks work at the same time but communicate in every layer. If layers are
 # distributed, ranks communicate little but wait. Pipelines (lesson 13) use the waiting time for other
 # samples.
 #
@@ -463,12 +504,18 @@ draw(
 # arXiv:1811.06965, section 2.
 
 # %% [markdown]
-# How fast is it on two real processes? `minigrad experiment speedup` measures it; below is what it said on a
-# machine of two cores, with serial training = 1 (lesson 06 shows data parallelism beside it). The nets are
-# small: what the ranks send for a batch takes as long as what they save. A wide net pays: two
-# processes of benchmarks/model_parallel.py trained 1024-2048-2048-10, 256 samples at a time, 1.62 and 1.70
-# times as fast by columns and rows as one (November 2026, a machine of two cores). The
-# experiment has a wide net, too, and weak scaling: run it on a machine with two idle cores.
+# ### The speed of a split of matrices
+# Whether a split saves time depends on the width. Take a pair of widths d - h - d with b samples. Forward
+# needs 4 b d h / p operations on each rank, two for each weight and sample, and sends 2 d b (p - 1) / p
+# numbers. So a rank does 2 h / (p - 1) operations for each number that it sends: *wide hidden layers pay,
+# narrow ones do not*. (Lesson 14 turns this into a bound.)
+#
+# Both cases were measured on two processes, as multiples of the speed of one process, in November 2026 on a
+# machine of two cores. With wide layers, 1024-2048-2048-10 by columns and rows and 256 samples a step, two
+# processes were 1.70 times as fast as one, and 1.62 times in a second run (benchmarks/README.md, "Model
+# parallelism"). With the two small nets below, the messages take as long as the computing that they save.
+# `minigrad experiment speedup` repeats the small nets on your machine, and adds a wide one; it needs two idle
+# cores.
 
 # %%
 print(f"   {source_of(read_result('speedup'))}; serial = 1")
@@ -480,21 +527,22 @@ for net, figures in read_result("speedup")["nets"].items():
 
 # %% [markdown]
 # ## 10. Types: a missing sum, without a backward pass
-# Every mistake of this lesson leaves the output as it is, or nearly so, and raises no error: it is a sum over
-# ranks that is missing, or one too many. It can be seen in forward alone. Give each tensor a *type*: how
-# its values are spread over the ranks, and how its gradients are.
+# Every mistake of this lesson is a sum over ranks that is missing, or that is there twice. No error is
+# raised, and the output is right, or nearly so. Yet such a mistake can be found in forward alone. Give each
+# tensor a *type*, which says how its values are spread over the ranks, and how its gradients are.
 #
 # | type | values | gradients | for example |
 # |---|---|---|---|
-# | REPLICATED | the same on all ranks | the same | x; all ranks go on alike, for one loss |
-# | FAN_OUT | the same | partial: the terms of a sum | x after `fan_out`: each rank uses it differently |
+# | REPLICATED | equal on all ranks | equal on all ranks | x, which all ranks use in the same way |
+# | FAN_OUT | equal on all ranks | partial: terms of a sum | x after `fan_out`, used differently by ranks |
 # | SPLIT | each rank has a part | each rank has its part | some of the neurons |
-# | PARTIAL | partial: the terms of a sum | the same | the products of a split by rows |
+# | PARTIAL | partial: terms of a sum | equal on all ranks | the products of a split by rows |
 #
-# Each collective takes one type and gives another: `fan_out` makes FAN_OUT of REPLICATED, `fan_in` makes
-# REPLICATED of PARTIAL. Ops between them keep types. A REPLICATED tensor may only meet others of its type:
-# beside a part of a rank its gradient would be partial, and nothing would sum it. `TypedTape` does this
-# bookkeeping while a forward pass is recorded. Below, the block of part 3 with its types, written by hand.
+# Each collective takes one type and gives another: `fan_out` turns REPLICATED into FAN_OUT, and `fan_in`
+# turns PARTIAL into REPLICATED. Ops between them keep types. An op may combine a REPLICATED tensor only with
+# other REPLICATED ones: combined with one rank's part, its gradient would be partial, and no op would sum it.
+# `TypedTape` keeps these types while a forward pass is recorded. Here is the block of part 3, written by
+# hand.
 
 # %%
 print("\n10. Types: a missing sum, without a backward pass")
@@ -519,8 +567,8 @@ for name, kind in types.items():
 assert [*types.values()] == ["REPLICATED", "FAN_OUT", "SPLIT", "PARTIAL", "REPLICATED"], types
 
 # %% [markdown]
-# Now all six ways to put something, or nothing, at both ends of the block. What the types say in forward is
-# compared with what a backward pass computes: they refuse a block exactly if its gradient is wrong.
+# Now all six ways to put an op, or nothing, at the two ends of the block. We compare the verdict of the types
+# in forward with the gradient of a backward pass: the types refuse a block exactly if its gradient is wrong.
 
 # %%
 FRONTS = {"nothing": lambda x, comm: x, "fan_out": differentiable.fan_out}
@@ -546,6 +594,7 @@ def said_by_types(comm, front, end):
     return ""
 
 
+# %%
 def block(front, end):
     def output(x, comm):
         own = shares(7, comm.size)[comm.rank]
@@ -564,8 +613,8 @@ for (first, front), (last, end) in ((f, e) for f in FRONTS.items() for e in ENDS
 
 # %% [markdown]
 # The library's layers say which of their parameters are split, and how (`parameter_types`), so a whole model
-# can be checked. The first step of the wrong layer of part 6 has the right gradients, as its biases are
-# zero; the types see the mistake there, and name the layer.
+# can be checked. In the first step the wrong layer of part 6 has the right gradients, since its biases are
+# zero. The types find the mistake in that step too, and name the layer.
 
 # %%
 for strategy in (ModelParallel, Wrong):
@@ -585,11 +634,34 @@ for strategy in (ModelParallel, Wrong):
     assert ("3.bias is added" in said) == (strategy is Wrong), f"{strategy.__name__}: {said!r}"
 
 # %% [markdown]
-# What types do not see: whether an op computes what its rule says (a test of adjoints sees that), and
-# constants, which have no gradient. Layers in space and on a grid have no types here.
+# Types do not show whether an op computes what its rule says (a test of its gradient shows that), and they
+# ignore constants, which have no gradient. Layers that split images (lesson 12) or blocks of matrices (lesson
+# 14) have no types in this library.
 #
 # Read: the documentation of spmd_types, docs/local_spmd_types.md in github.com/meta-pytorch/spmd_types,
 # which calls the four types Invariant, Replicate, Varying and Partial.
 
 # %%
 print(f"\nFigures: {FIGURES}/")
+
+# %% [markdown]
+# ## What was proved
+# - Linear layers by columns, by rows or gathered train like one machine, for drawn widths and plans, on one
+#   to six ranks: [tests](../../tests/backends/model_parallel/layers/test_linear.py); so do convolutions by
+#   filters and channels: [tests](../../tests/backends/model_parallel/layers/test_conv.py).
+# - A pair needs one all-reduce in each direction, and a rank sends as many numbers as the formula says:
+#   [tests](../../tests/backends/model_parallel/layers/test_linear.py), for two networks on one to six ranks;
+#   for other widths only this lesson's assertions.
+# - A last layer split by classes has the loss and the gradients of the whole layer, and a rank sends three
+#   numbers for each sample, for drawn numbers of ranks, samples and classes:
+#   [tests](../../tests/backends/model_parallel/layers/test_class_parallel.py).
+# - Types refuse each block of a list exactly where its gradients differ from the gradients of one machine, on
+#   two to five ranks: [tests](../../tests/backends/comm/test_gradient_types.py).
+# - Layers on consecutive ranks train like one machine:
+#   [tests](../../tests/backends/pipeline/test_layer_wise.py). That only one rank works at a time is asserted
+#   here, for one network.
+#
+# Not proved: any speed. The speeds in part 9 are measurements on one machine.
+#
+# Next: [lesson 12](../12_spatial/lesson.py): a convolution can also be split by the rows of its images, which
+# sends less where images are large.
