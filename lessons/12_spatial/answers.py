@@ -19,7 +19,7 @@ def sent(kind, height, width, ranks, rank, kernel=3, stride=1):
     def work(comm):
         traced, rng = Traced(comm), np.random.default_rng(0)
         layers = (
-            nn.Conv2d(1, CHANNELS, 1, rng=rng, dtype=np.float64),  # behind it the image is split
+            nn.Conv2d(1, CHANNELS, 1, rng=rng, dtype=np.float64),  # its output is split
             nn.Conv2d(CHANNELS, 1, kernel, stride=stride, padding=kernel // 2, rng=rng, dtype=np.float64),
         )
         model = ModelParallel(traced, {"0": kind, "1": kind}).place(nn.Sequential(*layers))
@@ -34,7 +34,7 @@ def sent(kind, height, width, ranks, rank, kernel=3, stride=1):
 
 
 def rows_borrowed(stride, kernel=5, padding=2, owned=range(12, 24)):
-    """Rows before and behind those of the rank in the middle that its outputs look at, one by one."""
+    """How many rows above and below its own rows the outputs of the middle rank use, counted one by one."""
     outputs = [o for o in range(36) if o * stride in owned]
     touched = [o * stride - padding + tap for o in outputs for tap in range(kernel)]
     return max(0, owned.start - min(touched)), max(0, max(touched) + 1 - owned.stop)
@@ -42,14 +42,14 @@ def rows_borrowed(stride, kernel=5, padding=2, owned=range(12, 24)):
 
 def strided(student):
     stride = student.STRIDE
-    before, behind = rows_borrowed(stride)
-    assert stride == 2, f"with the stride {stride} it borrows {before} before and {behind} behind; take 2"
+    above, below = rows_borrowed(stride)
+    assert stride == 2, f"with the stride {stride} it gets {above} from above and {below} from below; take 2"
     _, numbers = sent("rows", 36, 8, 3, 1, kernel=5, stride=stride)
-    assert (before, behind) == Window(5, stride, 2).halo and numbers == 3 * 8 * SAMPLES * CHANNELS
+    assert (above, below) == Window(5, stride, 2).halo and numbers == 3 * 8 * SAMPLES * CHANNELS
     return (
-        f"it borrows {before} rows before and {behind} behind, and lends "
-        f"{numbers // 8 // SAMPLES // CHANNELS}: of its rows 12 to 23 the last output is that of row 22, "
-        "which looks at the rows 20 to 24"
+        f"it receives {above} rows from above and {below} from below, and sends "
+        f"{numbers // 8 // SAMPLES // CHANNELS}: the last output of its rows 12 to 23 belongs to row 22, "
+        "and uses the rows 20 to 24"
     )
 
 
@@ -59,7 +59,7 @@ def taller(student):
     assert height == 64, f"with the height {height} a rank sends {numbers:,} numbers; take the height 64"
     return (
         f"a rank sends {numbers:,} numbers, as with the height 32: one row to each side, for each of "
-        f"{SAMPLES} images and {CHANNELS} channels 32 pixels, however many rows lie between"
+        f"{SAMPLES} images and {CHANNELS} channels 32 pixels, however many rows are between them"
     )
 
 
@@ -71,9 +71,9 @@ def tiles(student):
     )
     _, slices = sent("rows", 64, 64, 16, 5)
     return (
-        f"a rank sends {numbers:,} numbers in {messages} messages, slices {slices:,}: rows go first, two "
-        "sides of 16 pixels, then columns of 18, with the rows that have just come, so corners come by way "
-        "of a neighbor"
+        f"with tiles a rank sends {numbers:,} numbers in {messages} messages, with slices {slices:,}. Rows "
+        "go first, two sides of 16 pixels, then columns of 18, which hold the rows just received; so corners "
+        "come through a neighbor"
     )
 
 
