@@ -21,10 +21,11 @@ def down_and_up(micro: int, ranks: int, micros: int, chunks: int) -> list[Place]
 
 
 def zb_v(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
-    """No rank waits between its first and last instruction, in the memory of 1F1B (Qi et al. 2023, ZB-V).
+    """No rank waits between its first and last instruction (Qi et al. 2023, ZB-V).
 
     This holds where forward, backward and weights take equally long and there are 2 ranks - 1 micro-batches
-    or more. All ranks hold activations of as many micro-batches as there are ranks, each in two halves.
+    or more. Each rank holds activations of as many micro-batches as there are ranks, in two halves, as 1F1B's
+    first rank does; this is the memory of 1F1B if a layer keeps no more between B and W than before B.
 
     >>> print(text_of_plan("zb-v", ranks=2, micros=3, weight=1))
     rank 0 |0   1   2   0'  b0' w0' 1'  b1' w1' b0  w0  2'  b2' w2' b1  w1  b2  w2  .  | 5% idle

@@ -30,7 +30,7 @@ def sooner_back(student):
     assert name == "1f1b", f"{name} takes {after.makespan:g} s, and its ranks hold {most}; take 1f1b"
     return (
         f"1f1b takes {after.makespan:g} s, gpipe {before.makespan:g} s: both fill and drain alike. By rank "
-        f"it holds {most} micro-batches, gpipe {most_held(before)}: those between the rank and the end"
+        f"1f1b holds {most} micro-batches, the ones between the rank and the end; gpipe {most_held(before)}"
     )
 
 
@@ -44,8 +44,8 @@ def slow_link(student):
     )
     messages = [2 * (RANKS * chunks - 1) * MICROS for chunks in kinds]
     return (
-        f"by chunks a step takes: {shown}. They need {messages} messages: with two chunks a rank has other "
-        "work while messages are on their way, but a forward of one of four chunks takes only 0.25 s"
+        f"by chunks a planned step takes: {shown}. They need {messages} messages: with two chunks a rank has "
+        "other work while messages are on their way, but a forward of one of four chunks takes only 0.25 s"
     )
 
 

@@ -74,7 +74,7 @@ def memory(series_of):
 def lines_and_dots(axes, latencies, lines, shown, dots):
     """Planned seconds by latency, and measured ones."""
     for (name, values), color in zip(lines.items(), (BLUE, ORANGE, GREEN), strict=True):
-        pale = {"lw": 6, "alpha": 0.3, "ls": "-"} if name == "gpipe" else {}  # another one lies on it
+        pale = {"lw": 6, "alpha": 0.3, "ls": "-"} if name == "gpipe" else {}  # another line covers it
         axes.plot(latencies, values, **line(color) | pale, label=name)
         axes.plot(shown, dots[name], **points(color))
     axes.legend()
@@ -94,7 +94,7 @@ def slow_links(latencies, lines, shown, dots):
 
 
 def products(parts, apart, batched):
-    """Milliseconds of all weight gradients of 512 samples, by the number of micro-batches."""
+    """Processor milliseconds for the weight gradients of 512 samples, by the number of micro-batches."""
     figure, axes = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
     for times, color, name in ((apart, RED, "one by one, added up"), (batched, BLUE, "as one product")):
         axes.plot(parts, 1e3 * np.array(times), **curve(color), label=name)
@@ -102,7 +102,7 @@ def products(parts, apart, batched):
     axes.set_xscale("log", base=2)
     axes.set(
         xlabel="micro-batches of 512 samples",
-        ylabel="ms for a layer's weight gradients",
+        ylabel="processor ms for a layer's weight gradients",
         xticks=parts,
         xticklabels=parts,
         ylim=(0, None),
@@ -135,7 +135,7 @@ def versions(curves, steps=25):
 
 
 def own(latencies, lines, shown, dots, versions):
-    """Seconds by latency, and bytes by rank, of a schedule beside two others."""
+    """Seconds by latency, and bytes by rank, of a schedule and two others."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.2), layout="constrained")
     lines_and_dots(left, latencies, lines, shown, dots)
     left.set_title("As fast as GPipe on slow links ...")

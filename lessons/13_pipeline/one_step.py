@@ -1,8 +1,8 @@
-"""One training step of a pipeline on virtual ranks, held to its plan and to the gradients of one machine.
+"""One training step of a pipeline on virtual ranks, compared with its plan and with one machine's gradients.
 
-A rank's layers take 1 s for a micro-batch's forward, 1 s for the gradients of what came in, and 1 s for
-those of the weights, on a virtual clock that nothing but these products and ``latency`` moves on. Or the
-layers take the seconds given, which need not be equal.
+For a micro-batch the layers of a rank take 1 s for forward, 1 s for the gradient of their input, and 1 s for
+the gradients of their weights, on a virtual clock that only these products and ``latency`` advance. Or each
+layer takes the seconds given, which need not be equal.
 """
 
 from collections import namedtuple
@@ -65,7 +65,7 @@ def network(compute=lambda seconds: None, seconds=(0.0,) * LAYERS):
 
 
 class Watched(Step):
-    """One rank's step, which notes the bytes it holds for the way back, and when."""
+    """One rank's step, which notes how many bytes it holds for backward, and when."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -104,10 +104,10 @@ Run = namedtuple("Run", "trace seconds messages memory gradients")
 
 
 def run(schedule, micros, *, ranks=4, chunks=None, latency=0.0, recompute=False, seconds=None, bounds=None):
-    """What one step gave: its trace, seconds, messages, (time, bytes held) by rank, and all gradients.
+    """The result of one step: its trace, seconds, messages, (time, bytes held) by rank, and all gradients.
 
     Asserts that every rank's gradients are serial, and that every instruction starts and stops when the plan
-    says: with latency no earlier, since a rank receives one message at a time, which plans do not know.
+    says. With latency it must start no earlier: a rank receives one message at a time, which plans ignore.
     ``seconds`` are those of each layer's forward; ``bounds`` cut the layers into stages, by default into
     stages of equally many layers.
     """
@@ -148,7 +148,7 @@ def run(schedule, micros, *, ranks=4, chunks=None, latency=0.0, recompute=False,
 
 
 def planned(schedule, micros, ranks=4, chunks=None, latency=0.0, recompute=False, seconds=None, bounds=None):
-    """A step as it is simulated: nothing but times."""
+    """The simulated step, which has only times."""
     schedule = find_schedule(schedule) if isinstance(schedule, str) else schedule
     table = schedule.of(ranks, micros, chunks)
     seconds, bounds = cut(table, seconds, bounds)
@@ -163,7 +163,7 @@ def cut(table, seconds, bounds):
 
 
 def in_a_row(name, micros, steps, ranks=4):
-    """So many steps, simulated: a rank begins the next one as soon as it is done with the last."""
+    """``steps`` steps, simulated: a rank begins the next step as soon as it has ended its last one."""
     one = SCHEDULES[name].of(ranks, micros)
 
     def later(i, by):
@@ -178,7 +178,7 @@ def in_a_row(name, micros, steps, ranks=4):
 
 
 def library_steps(name, micros, steps, ranks=4):
-    """Seconds of so many steps of the library's ``Pipeline``: each ends with the loss on all ranks."""
+    """Seconds of ``steps`` steps of the library's ``Pipeline``: each ends with the loss on all ranks."""
 
     def work(comm):
         backend = Pipeline(comm, name, micro_batches=micros)
@@ -192,7 +192,7 @@ def library_steps(name, micros, steps, ranks=4):
 
 
 def happened(trace):
-    """Which rank did what, from when to when; the first begins at 0."""
+    """All instructions as (rank, instruction, start, stop), sorted; the first one starts at 0."""
     spans = [span for span, _ in instructions_of(trace)]
     first = min(span.start for span in spans)
     return sorted((s.rank, s.what, round(s.start - first, 9), round(s.stop - first, 9)) for s in spans)
