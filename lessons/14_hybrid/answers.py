@@ -47,11 +47,12 @@ def smaller_layer(student):
     width = student.WIDTH
     batch = level(width)
     assert width == 1024, (
-        f"with {width} inputs and outputs the layer is level at {batch:,} samples; take 1024"
+        f"with {width} inputs and outputs both ways send equally much at {batch:,} samples; take 1024"
     )
     return (
-        f"it is level at {batch:,} samples, that of 4,096 at {level(4096):,}: 2 d^2 numbers for the "
-        "weights stand against 3 d for each sample, so a fourth of the width makes it a fourth of the samples"
+        f"both ways send equally much at {batch:,} samples, with a width of 4,096 at {level(4096):,}: 2 d^2 "
+        "numbers for the weights equal 3 d B for B samples at B = 2 d / 3, so a quarter of the width makes "
+        "it a quarter of the samples"
     )
 
 
@@ -83,7 +84,7 @@ def wide_network(student):
     assert min(numbers, key=numbers.get) == "2 x 2"
     return (
         f"a rank sends, in numbers: {shown}. Gradients of weights grow as the square of the width, "
-        "activations as the width; 64 samples lie between a half of it and twice it, where a mixed grid is "
+        "activations as the width; 64 samples are between a half of it and twice it, where a mixed grid is "
         "best"
     )
 

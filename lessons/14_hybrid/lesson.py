@@ -1,10 +1,20 @@
 """Lesson 14. Data and model parallelism together: which split is cheapest where.
 
 Lecture section: data and model parallelism together. A grid of ranks shares the batch along one axis and the
-model along the other; what each way moves, by formula for AlexNet on 512 ranks and more, where images are
-split too, and measured on our own network; how few numbers any product of matrices must move; and when
-computing takes longer than messages. Sources: Gholami et al. 2018, arXiv:1712.04432; survey: Ben-Nun and
-Hoefler 2019, arXiv:1802.09941, section 6.
+model along the other: by formula for AlexNet on 512 ranks and more, where images are split too, and counted
+on a network of our own; products of matrices in blocks; and when computing takes longer than messages.
+Sources: Gholami et al. 2018, arXiv:1712.04432; survey: Ben-Nun and Hoefler 2019, arXiv:1802.09941, section 6.
+
+The slide asks: if ranks can share samples, neurons and images, which grid of ranks sends least?
+
+You need: lessons 05 (all-gather, all-reduce, alpha and beta), 06 (data parallelism), 11 (model parallelism),
+12 (halos), and 04 for part 6 (the roofline).
+
+Time: about 80 minutes; the program runs for about 10 seconds.
+
+After this you can: compute from which batch on samples should be shared instead of neurons; evaluate the cost
+of a grid of ranks and find the cheapest; derive how few numbers a product of matrices must send; decide
+whether a split is bound by computing or by messages.
 
     python lessons/14_hybrid/lesson.py
 
@@ -63,16 +73,17 @@ FIGURES = start_lesson("14_hybrid")
 
 # %% [markdown]
 # ## 1. One layer, two ways
-# A layer has |W| weights; for each sample d_in numbers come in and d_out go out. P ranks can share it so:
+# A layer has |W| weights; for each sample it takes d_in numbers and returns d_out. For a batch of B samples,
+# P ranks can share
 #
 # - *the batch*: each rank has all weights and some samples. It computes a gradient of every weight, and
 #   these are all-reduced: each rank sends 2 |W| (P - 1) / P numbers, for any batch.
 # - *the model*: each rank has some weights and all samples. The outputs are all-gathered, the gradient of the
 #   inputs is all-reduced: each rank sends B (d_out + 2 d_in) (P - 1) / P numbers, for any number of weights.
 #
-# Both send the same for a batch of B = 2 |W| / (d_out + 2 d_in) samples. With fewer, split the layer; with
-# more, the batch. AlexNet's layers, with their inputs after pooling (the first layer's input is data and
-# needs no gradient):
+# Both send equally many numbers for a batch of B = 2 |W| / (d_out + 2 d_in) samples. With fewer samples,
+# split the layer; with more, the batch. Here are the layers of AlexNet, with their inputs after pooling. (The
+# input of the first layer is data and needs no gradient.)
 
 # %%
 print("1. One layer, two ways: AlexNet")
@@ -87,27 +98,32 @@ for name, layer, d_in in zip(NAMES, ALEXNET, INPUTS, strict=True):
     )
 assert np.allclose(crossovers[2:5], [11.7, 13.6, 10.2], atol=0.05), crossovers[2:5]
 assert round(crossovers[6], 1) == round(2 * 4096 / 3, 1) == 2730.7, crossovers[6]
+
+# %%
 save(drawings.level(NAMES, crossovers), FIGURES / "level.png")
 
 # %% [markdown]
-# A convolution uses each weight at every place of the image: few weights, many activations. A linear layer
-# uses each once. So one network holds both kinds, and no single answer suits it.
+# A convolution uses each weight at every place of the image: it has few weights and many activations. A
+# linear layer uses each weight once: it has many weights and few activations. AlexNet has both kinds, so
+# neither way suits all of its layers.
 #
 # Read: Krizhevsky 2014, arXiv:1404.5997; Gholami et al. 2018, arXiv:1712.04432, section 2.
 #
 # ## 2. A grid: Pr ranks share the model, Pc the batch
-# P = Pr Pc. The Pr ranks that share a model see B / Pc samples, and the Pc ranks that share the batch have
-# 1 / Pr of the weights, so both kinds of messages become smaller. This is called "1.5D": a layer is a product
-# of two matrices, weights times activations. To split one matrix is a 1D algorithm, to split both along both
-# axes a 2D one; here the ranks form a 2D grid, but each matrix is split along one axis and copied along the
-# other. With alpha seconds a message and beta seconds a number, the sums over all layers i are
+# Let P = Pr Pc. The Pr ranks that share a model see B / Pc samples, and the Pc ranks that share the batch
+# have 1 / Pr of the weights, so both kinds of messages become smaller. This is called "1.5D": a layer is a
+# product of two matrices, weights times activations. An algorithm that splits one of them is called 1D, and
+# one that splits both along both axes is called 2D. Here the ranks form a 2D grid, but each matrix is split
+# along one axis and copied along the other. With alpha seconds a message and beta seconds a number, and d_i
+# outputs of layer i, the sums over all layers i are
 #
 #     alpha log2 Pr + beta (B / Pc) d_i (Pr - 1) / Pr              all-gather of the outputs
 #     2 (alpha log2 Pr + beta (B / Pc) d_(i-1) (Pr - 1) / Pr)      all-reduce of the inputs' gradient, i > 1
 #     2 (alpha log2 Pc + beta |W_i| / Pr (Pc - 1) / Pc)            all-reduce of the weights' gradients
 #
-# `integrated_seconds` is this formula (Gholami et al. 2018). Here are their AlexNet on 512 ranks, with 2 us a
-# message and 6 GB/s.
+# `integrated_seconds` is this formula (Gholami et al. 2018). We evaluate it for their example: AlexNet on 512
+# ranks, with 2 us a message and 6 GB/s. The formula and the two speeds are published; the seconds below are
+# our evaluation, not numbers of the paper.
 
 # %%
 print("\n2. AlexNet on 512 ranks: seconds that a step spends on messages")
@@ -118,7 +134,7 @@ LINEAR = [False] * 5 + [True] * 3
 
 
 def seconds(batch, only=(True,) * 8):
-    """By Pr; layers not in ``only`` share the batch alone, over all ranks."""
+    """Seconds by Pr; layers that are not in ``only`` share the batch alone, over all ranks."""
     return [
         integrated_seconds(CRAY, ALEXNET, [pr if split else 1 for split in only], RANKS, batch) for pr in PR
     ]
@@ -133,6 +149,8 @@ print("   Pr  " + "".join(f"{pr:7}" for pr in PR))
 for name, curve in curves.items():
     print(f"   {name}:\n" + 7 * " " + "".join(f"{s:7.4f}" if s < 1 else f"{s:7.2f}" for s in curve))
     print(f"       cheapest: Pr = {PR[np.argmin(curve)]}, {curve[0] / min(curve):.1f}x less than Pr = 1")
+
+# %%
 large, small, linear = curves.values()
 assert [round(s, 4) for s in large[:5]] == [0.0833, 0.0470, 0.0367, 0.0474, 0.0844], large[:5]
 assert round(large[-1], 2) == 2.69, large[-1]
@@ -145,8 +163,9 @@ for batch, only, expected in (
     assert (pr, round(least, 4)) == expected, f"B = {batch}: Pr = {pr}, {least:.4f} s; expected {expected}"
 
 # %% [markdown]
-# What takes the seconds? With small Pr the weights' gradients, with large Pr the activations; the cheapest is
-# where both are about equal. Pr = 1 is pure data parallelism, Pr = 512 pure model parallelism.
+# Which messages take these seconds? With a small Pr the gradients of the weights, with a large Pr the
+# activations. The cheapest Pr is where both are about equal. Pr = 1 is pure data parallelism, Pr = 512 pure
+# model parallelism.
 
 # %%
 ONLY_BYTES = CRAY._replace(alpha=0.0)
@@ -160,80 +179,110 @@ fall, rise = parts.values()
 assert np.all(np.diff(fall) < 0) and np.all(np.diff(rise) > 0), parts
 rest = np.abs(np.array(large[:5]) - fall - rise).max()
 assert rest <= 4e-4, f"all but weights and activations takes {rest:.1e} s"  # the rest is latency
+
+# %%
 save(drawings.alexnet(PR, curves, parts), FIGURES / "alexnet.png")
 
 # %% [markdown]
 # If the convolutions are not split, their activations are not sent, and the optimum moves to Pr = 32. Each
 # kind of layer has its own best split.
 #
-# *More ranks than samples.* Then the batch alone cannot occupy them: P <= B. Gholami et al. add a third way,
-# *domain* parallelism (lesson 12): Pd ranks share each image by rows, and send halos instead of activations.
-# For a convolution, with P = Pd Pc ranks,
+# ### More ranks than samples
+# If the batch alone is shared, at most one rank for each sample can work: P <= B. Gholami et al. add a third
+# way, *domain* parallelism (lesson 12): Pd ranks share each image by rows, and send halos instead of
+# activations. For a convolution, with P = Pd Pc ranks,
 #
 #     2 alpha + beta (B / Pc) (halo of the input + halo of the output)     exchange of halos, both passes
 #     2 (alpha log2 P + beta |W| (P - 1) / P)                              all-reduce of the gradients
 #
-# We let all convolutions share images by Pd, all linear layers their neurons by Pr, both the batch; and take
-# the best of all Pd and Pr. A batch of 512:
+# We combine all three ways. The first n layers share each image among Pd ranks (Pd = 1: they share the batch
+# alone). All layers after them share their neurons, or filters, among Pr ranks. With n = 0 this is the grid
+# from above with one Pr for all layers, so the best of all n, Pd and Pr cannot be worse. (As in the formula
+# above, we do not count messages that change one split into another.) A batch of 512:
 
 # %%
-CONVOLUTIONS, LINEARS = ALEXNET[:5], ALEXNET[5:]
+CONVOLUTIONS, DIGITS = 5, 512
 
 
-def three_ways(ranks, batch, pd, pr):
-    """Seconds with Pd ranks for each image in the convolutions, Pr for the neurons in the linear layers."""
-    halos = [halo for layer in CONVOLUTIONS for halo in (layer.halo_in, layer.halo_out) if pd > 1]
-    seconds = sum(CRAY.alpha + CRAY.beta * batch * pd / ranks * halo for halo in halos)
-    seconds += 2 * sum(CRAY.collective(ranks, layer.weights) for layer in CONVOLUTIONS)
-    samples = batch * pr / ranks
-    for layer, inputs in zip(LINEARS, INPUTS[5:], strict=True):
-        seconds += CRAY.collective(pr, samples * layer.outputs) + 2 * CRAY.collective(pr, samples * inputs)
-        seconds += 2 * CRAY.collective(ranks // pr, layer.weights / pr)
+def three_ways(ranks, batch, n, pd, pr):
+    """Seconds if the first ``n`` layers have Pd ranks for each image, and the others Pr for their neurons."""
+    seconds, groups = 0.0, ranks // pr  # that share the batch
+    for i, layer in enumerate(ALEXNET):
+        if i < n:
+            halos = CRAY.beta * batch * pd / ranks * (layer.halo_in + layer.halo_out)
+            seconds += (pd > 1) * (2 * CRAY.alpha + halos) + 2 * CRAY.collective(ranks, layer.weights)
+            continue
+        before = ALEXNET[i - 1].outputs if i else 0
+        inputs = (
+            layer.inputs or before if i == n else before
+        )  # pooled, where the layer before is split otherwise
+        seconds += CRAY.collective(pr, batch / groups * layer.outputs)
+        seconds += (i > 0) * 2 * CRAY.collective(pr, batch / groups * inputs)
+        seconds += 2 * CRAY.collective(groups, layer.weights / pr)
     return seconds
 
 
 def best_of_three(ranks, batch):
-    """The least seconds, with its Pd and Pr; every group of ranks that shares the batch has a sample each."""
+    """The least seconds, with n, Pd and Pr; every group of ranks that shares the batch has a sample."""
     ways = [2**i for i in range(ranks.bit_length()) if ranks <= batch * 2**i]
-    return min((three_ways(ranks, batch, pd, pr), pd, pr) for pd in ways for pr in ways)
+    return min(
+        (three_ways(ranks, batch, n, pd, pr), n, pd, pr)
+        for n in range(CONVOLUTIONS + 1)
+        for pd in ways
+        for pr in ways
+    )
 
 
-images = three_ways(64, 512, 64, 1) - 2 * sum(CRAY.collective(64, layer.weights) for layer in LINEARS)
-for ours, published in (  # without domain, and with nothing but it
-    (three_ways(512, 2048, 1, 32), integrated_seconds(CRAY, ALEXNET, [1] * 5 + [32] * 3, 512, 2048)),
-    (images, domain_seconds(CRAY, CONVOLUTIONS, 64, 512)),
-):
-    assert np.isclose(ours, published, rtol=1e-9), f"{ours:.6f} s, the library's formula {published:.6f} s"
-MORE, DIGITS = [2**i for i in range(7, 14)], 512
+# %% [markdown]
+# Without domain parallelism this is the library's formula, and with nothing else it is the library's formula
+# of lesson 12:
+
+# %%
+for n in range(CONVOLUTIONS + 1):
+    for pr in PR:
+        ours, library = (
+            three_ways(RANKS, 2048, n, 1, pr),
+            integrated_seconds(CRAY, ALEXNET, [1] * n + [pr] * (8 - n), RANKS, 2048),
+        )
+        assert np.isclose(ours, library, rtol=1e-9), (
+            f"n = {n}, Pr = {pr}: {ours:.6f} s, library {library:.6f} s"
+        )
+images = three_ways(64, DIGITS, CONVOLUTIONS, 64, 1) - batch_seconds(CRAY, ALEXNET[CONVOLUTIONS:], 64, DIGITS)
+library = domain_seconds(CRAY, ALEXNET[:CONVOLUTIONS], 64, DIGITS)
+assert np.isclose(images, library, rtol=1e-9), f"images alone: {images:.6f} s, library {library:.6f} s"
+
+# %%
+MORE = [2**i for i in range(7, 14)]
 by_ranks = {
     "batch": [batch_seconds(CRAY, ALEXNET, p, DIGITS) for p in MORE if p <= DIGITS],
     "batch x model": [best_rows(CRAY, ALEXNET, p, DIGITS)[1] for p in MORE],
     "batch x model x domain": [best_of_three(p, DIGITS)[0] for p in MORE],
 }
 print(f"\n   ranks    {'   '.join(by_ranks)}, B = {DIGITS}")
-for p, *both in zip(MORE, by_ranks["batch x model"], by_ranks["batch x model x domain"], strict=True):
+for p, two, three in zip(MORE, by_ranks["batch x model"], by_ranks["batch x model x domain"], strict=True):
     alone = f"{by_ranks['batch'][MORE.index(p)]:.4f}" if p <= DIGITS else "-"
-    _, pd, pr = best_of_three(p, DIGITS)
-    print(f"   {p:5}    {alone:>6}  {both[0]:10.4f}  {both[1]:14.4f}   Pd = {pd}, Pr = {pr}")
-    assert (pd > 1) == (p > DIGITS), f"{p} ranks: Pd = {pd}"
-for p, two, three in zip(MORE[:-1], *list(by_ranks.values())[1:], strict=False):
+    _, n, pd, pr = best_of_three(p, DIGITS)
+    print(f"   {p:5}    {alone:>6}  {two:10.4f}  {three:14.4f}   n = {n}, Pd = {pd}, Pr = {pr}")
     assert three < two, f"{p} ranks: {three:.4f} s with domain, {two:.4f} s without"
-two, three = by_ranks["batch x model"][-1], by_ranks["batch x model x domain"][-1]
-assert two < three, f"{MORE[-1]} ranks: {three:.4f} s with domain, {two:.4f} s without"
+    assert pd == max(1, p // DIGITS), f"{p} ranks: Pd = {pd}, expected {max(1, p // DIGITS)}"
+    assert n == (CONVOLUTIONS if p <= 2048 else 2), f"{p} ranks: n = {n}"
+
+# %%
 save(drawings.three_ways(MORE, by_ranks, DIGITS), FIGURES / "three_ways.png")
 
 # %% [markdown]
-# Up to 512 ranks images are not split (Pd = 1): a sample for each rank is cheaper than halos, and the gain
-# over "batch x model", which has one Pr for all layers, is that each kind of layer has its own split. With
-# more ranks Pd is just large enough for one image on each group of ranks. With 8,192 ranks halos are no
-# longer the cheapest: there one Pr for all layers is better.
+# Up to 512 ranks images are not split (Pd = 1): a sample for each rank is cheaper than halos. The gain over
+# "batch x model" is that the convolutions share the batch alone. With more ranks Pd is just large enough, so
+# that each group of Pd ranks has one image. From 4,096 ranks on only the first two convolutions, which have
+# large images and few weights, share images; the other three share their filters. Lesson 12 (part 4) found
+# the same for 8 ranks.
 #
 # Read: Gholami et al. 2018, arXiv:1712.04432.
 #
 # ## 3. The same on our own network, measured
-# Four ranks as a grid: 4 x 1 is data parallelism, 1 x 4 model parallelism, 2 x 2 both. `Stack` puts one
-# strategy on each axis. Every linear layer is split by neurons, its outputs are gathered, as in the formula.
-# First the proof: on every grid gradients, losses and parameters are those of one machine.
+# Four ranks form a grid: 4 x 1 is data parallelism, 1 x 4 model parallelism, 2 x 2 both. `Stack` puts one
+# strategy on each axis. Every linear layer is split by neurons, and its outputs are gathered, as in the
+# formula. First the proof: on every grid, gradients, losses and parameters equal those of one machine.
 
 # %%
 print("\n3. Our own network on four ranks")
@@ -243,7 +292,7 @@ digits = mnist.load("mnist5k").train
 
 
 def stacked(comm, shape, plan):
-    """The batch shared by the rows of the grid, the model by its columns."""
+    """A backend in which the rows of the grid share the batch, and its columns the model."""
     data, model = shape
     grid = Grid(comm, data=data, model=model)
     return Stack(
@@ -253,10 +302,10 @@ def stacked(comm, shape, plan):
 
 
 def largest_difference(build, shape, plan):
-    """From the serial run: of any gradient, loss or parameter, on any rank, in three steps of SGD."""
+    """The largest relative difference from the serial run, of any gradient, loss or parameter on any rank."""
     batches = [
         Batch(digits.x[:n].astype(np.float64), digits.y[:n]) for n in (9, 6, 3)
-    ]  # not for four, too few
+    ]  # three steps of SGD; four ranks do not divide these numbers
 
     def work(comm):
         return differences_from_serial(
@@ -274,11 +323,13 @@ for name, shape in GRIDS.items():
     )
 
 # %% [markdown]
-# All of this is synchronous. The lecture's other combination is *asynchronous replicas*, each of several
-# ranks (DistBelief, Dean et al. 2012): put a `ParameterServer` outermost, and a worker is a row of the grid.
-# A server is a row too. Each of its ranks holds the parameters of the workers' ranks in its column, and all
-# take the gradients in the order in which they reach the first, so no model mixes two versions. With
-# staleness 0 the replicas train like one machine; without a bound they do not wait for one another.
+# ### Asynchronous replicas
+# So far all ranks take each step together. The lecture's other combination is *asynchronous replicas*, each
+# of several ranks (DistBelief, Dean et al. 2012). Make a `ParameterServer` (lesson 08) the outermost
+# strategy: then a worker is a row of the grid, and the server is a row too. Each rank of the server holds the
+# parameters that the workers' ranks in its column hold. All ranks of the server take the gradients in one
+# order, in which they reach the first of them, so no model mixes two versions. With staleness 0 the replicas
+# train like one machine; without a bound they do not wait for one another.
 
 
 # %%
@@ -311,8 +362,9 @@ for staleness in (0, None):
     )
 
 # %% [markdown]
-# Now the bytes. `Traced` notes every message; what each of the four ranks sends in one step, on average,
-# stands beside the formula.
+# ### Bytes counted and computed
+# `Traced` notes every message. We compare the bytes that each of the four ranks sends in one step, on
+# average, with the formula.
 
 
 # %%
@@ -330,6 +382,7 @@ def sent(build, shape, plan, batch_size):
     return float(np.mean(run_ranks(4, work)))
 
 
+# %%
 FLOATS = Network(alpha=0.0, beta=4.0)  # counts the bytes of float32 instead of seconds
 LAYERS = [LayerSize(785 * 128, 128), LayerSize(129 * 128, 128), LayerSize(129 * 10, 10)]  # with their biases
 BATCHES = [16, 32, 64, 128, 256, 512, 1024]
@@ -348,9 +401,14 @@ for name in GRIDS:
         assert np.isclose(m, f, rtol=2e-3), f"{name}: {m:,.0f} bytes, formula {f:,.0f}"
 
 # %% [markdown]
-# W weights in all, and D = 778 activations a sample (outputs, and twice the inputs but the first layer's):
-# 4 x 1 sends 3/2 W numbers, 2 x 2 W/2 + D B / 4, 1 x 4 3/4 D B. So 1 x 4 is best up to B = W / D, and 4 x 1
-# from 4 W / D on. Between them, neither.
+# Let W be all weights and D = 778 the activations of a sample: all outputs, and twice all inputs but those of
+# the first layer. By the formula a rank sends
+#
+# - 3/2 W numbers on 4 x 1;
+# - W / 2 + D B / 4 on 2 x 2;
+# - 3/4 D B on 1 x 4.
+#
+# So 1 x 4 is best up to B = W / D samples, 4 x 1 from B = 4 W / D on, and 2 x 2 between them.
 
 # %%
 W, D = 118_282, 128 + 128 + 10 + 2 * (128 + 128)
@@ -362,15 +420,18 @@ for i, b in enumerate(BATCHES):
     best = "1 x 4" if b < borders[0] else "2 x 2" if b < borders[1] else "4 x 1"
     least = min(GRIDS, key=lambda name: measured[name][i])
     assert least == best, f"batch {b}: {least} sends least, the formula says {best}"
+
+# %%
 save(drawings.grids(BATCHES, measured, formula, borders), FIGURES / "grids.png")
 
 # %% [markdown]
 # Read: Dean et al. 2012 (NeurIPS), "Large scale distributed deep networks", sections 3 and 4.1.
 #
 # ## 4. A plan for every layer
-# The grid is chosen once, the split layer by layer. `choose` takes what moves the fewest numbers: for each
-# layer twice the weights that a rank holds, and the activations that its split moves. A column layer and a
-# row layer behind it need no gather between them, so layers are looked at together. LeNet on 2 x 2:
+# The grid is chosen once, the split layer by layer. `choose` takes the plan that moves the fewest numbers:
+# for each layer twice the weights that a rank holds, and the activations that its split moves. A column layer
+# and a row layer after it need no gather between them, so `choose` compares plans of the whole network. LeNet
+# on 2 x 2:
 
 # %%
 print("\n4. A plan for every layer: LeNet on 2 x 2")
@@ -404,6 +465,8 @@ for name, plan in plans.items():
     assert difference < bound_for(np.float64), (
         f"{name}: differs by {difference:.1e}, allowed {bound_for(float):.1e}"
     )
+
+# %%
 choices = choose(lenet_model, 2, BATCH // 2, DIGIT)
 expected = 4 * sum(
     choice.weights / 2 + choice.activations for choice in choices
@@ -417,18 +480,17 @@ assert cheapest == {"7": "row"} and with_many == {}, f"64 samples: {cheapest}, 2
 
 # %% [markdown]
 # The two convolutions have 4,800 weights and 18,816 outputs a sample: they are not split. Only the large
-# linear layer is worth a split, and with 2,048 samples not even that. A layer that is not split is computed
-# by both ranks of a pair, for all samples of the pair; the formula of part 2 shares those samples too. With
-# rows of the images in the convolutions ("rows") the pair shares that work, for halos: the third line is
-# all three ways at once, and it trains like one machine too.
-
-# %% [markdown]
+# linear layer is worth a split, and with 2,048 samples not even this layer. Both ranks of a pair compute a
+# layer that is not split, for all samples of the pair; in the formula of part 2 they share these samples too.
+# If the convolutions are split by rows of the images, the pair shares that work and sends halos: the plan
+# "batch x model x domain" has all three ways at once, and it trains like one machine too.
+#
 # Read: Jia, Zaharia and Aiken 2019, "Beyond data and model parallelism for deep neural networks",
 # arXiv:1807.05358.
 #
-# ## 5. Matrices in blocks: how few numbers can be sent
+# ## 5. Matrices in blocks, and the least that must be sent
 # So far each matrix was cut along one axis. If all p ranks share a product C = A B of N x N matrices by
-# columns, each of them needs all of A, and receives N^2 (p - 1) / p numbers: nearly as many with more ranks.
+# columns, each of them needs all of A, and receives N^2 (p - 1) / p numbers. More ranks hardly reduce this.
 # A *2D* algorithm cuts all three matrices along both axes. On a grid of q x q ranks, q = sqrt(p), rank (i, j)
 # has block (i, j) of each, and computes its block of C as a sum of q products of blocks:
 #
@@ -443,7 +505,7 @@ assert cheapest == {"7": "row"} and with_many == {}, f"64 samples: {cheapest}, 2
 # together the blocks to multiply.
 #
 # In `ModelParallel` this is the split "grid 2x2" of a linear layer: samples are cut over the rows of the
-# grid, outputs over its columns, and inputs over both. Blocks stay blocks between such layers, so nobody
+# grid, outputs over its columns, and inputs over both. Blocks stay blocks between such layers, so no rank
 # holds a whole weight or a whole batch of activations.
 
 # %%
@@ -454,16 +516,16 @@ print(f"   784-128-128-10 on a grid of 2 x 2 differs from one machine by {differ
 assert difference < bound_for(np.float64), f"differs by {difference:.1e}, allowed {bound_for(float):.1e}"
 
 # %% [markdown]
-# Can the number shrink faster than 1 / sqrt(p)? With more memory it can. *2.5D* (Solomonik and Demmel 2011)
-# takes c layers of q x q ranks, q = sqrt(p / c). Each layer gets a copy of A and of B and computes 1 / c of
-# the sum, and the layers' results are added. Inside the layers a rank now receives 2 (q - 1) N^2 / p, with a
-# smaller q, but the copies and the sum cost 3 (c - 1) N^2 / p more.
+# The numbers of SUMMA shrink as 1 / sqrt(p). With more memory they can shrink faster. *2.5D* (Solomonik and
+# Demmel 2011) takes c layers of q x q ranks, q = sqrt(p / c). Each layer gets a copy of A and of B and
+# computes 1 / c of the sum, and the results of the layers are added. Inside a layer a rank now receives 2 (q
+# - 1) N^2 / p numbers, with a smaller q, but the copies and the sum cost 3 (c - 1) N^2 / p more.
 #
-# *A lower bound.* A rank that computes N^3 / p of the products a_il b_lj needs at least 3 (N^3 / p)^(2/3)
-# entries of the three matrices for them: a set of w products has x entries of A, y of B and z of C, and w is
-# at most sqrt(x y z) (Loomis and Whitney 1949). It has 3 N^2 / p of them at home, and sends or receives all
-# others, whatever the algorithm is. Each number is sent once and received once, so on average a rank sends at
-# least half of them, and receives as many. We count what is sent, for N = 64:
+# *A lower bound.* A rank computes N^3 / p of the products a_il b_lj. If w products use x entries of A, y of B
+# and z of C, then w is at most sqrt(x y z) (Loomis and Whitney 1949). So the rank needs at least 3 (N^3 /
+# p)^(2/3) entries of the three matrices. It holds 3 N^2 / p of them from the start, and must send or receive
+# all others, whatever the algorithm is. Each number is sent once and received once, so on average a rank
+# sends at least half of them, and receives as many. We count the numbers that are sent, for N = 64:
 
 # %%
 N = 64
@@ -485,6 +547,7 @@ def numbers_sent(layers, rows, columns, multiply=None):
     return float(np.mean(run_ranks(layers * rows * columns, work)))
 
 
+# %%
 ways = {
     "by columns": (lambda p: (1, 1, p), lambda p: N**2 * (p - 1) / p, (4, 16, 64)),
     "SUMMA": (lambda p: (1, *[round(p**0.5)] * 2), lambda p: 2 * (p**0.5 - 1) * N**2 / p, (4, 16, 64, 256)),
@@ -504,6 +567,8 @@ print(
 for p, bound in least.items():
     cells = (f"{counted[name][p]:,.0f}" if p in counted[name] else "-" for name in ways)
     print(f"   {p:5}" + "".join(f"{cell:>13}" for cell in cells) + f"{bound:13,.0f}")
+
+# %%
 for name, (_, by_formula, several) in ways.items():
     for p in several:
         n, expected = counted[name][p], by_formula(p)
@@ -517,17 +582,19 @@ shifts = numbers_sent(1, 4, 4, cannon)
 skew = shifts - counted["SUMMA"][16]
 print(f"   Cannon on 16 ranks sends {shifts:,.0f}: as SUMMA, and {skew:,.0f} for the first shift")
 assert skew == 2 * 3 / 4 * N**2 / 16, f"{skew:,.0f} numbers, formula {2 * 3 / 4 * N**2 / 16:,.0f}"
+
+# %%
 formulas = {name: by_formula for name, (_, by_formula, _) in ways.items()}
 bound = lambda p: without_a_limit(N, N, N, p) / 2  # noqa: E731
 save(drawings.blocks(counted, formulas, bound, N**2), FIGURES / "blocks.png")
 
 # %% [markdown]
-# On 64 ranks SUMMA sends less, on 256 ranks 2.5D: copies pay from many ranks on. The bound falls as
-# p^(-2/3). 2.5D reaches this with as many layers as a layer has rows, c = q = p^(1/3): each rank sends
-# 5 (q - 1) N^2 / q^3, 10/3 of the bound for any p. SUMMA falls as p^(-1/2), and that is all that its memory
-# allows: where a rank holds no more than M numbers it moves at least N^3 / (2 sqrt(2) p sqrt(M)) - M (Irony,
-# Toledo and Tiskin 2004; `lower_bounds.py` has the proof in four lines). With room for three blocks,
-# M = 3 N^2 / p, the first term is 0.204 N^2 / sqrt(p), and SUMMA receives less than ten times as many:
+# On 64 ranks SUMMA sends less, on 256 ranks 2.5D: copies pay from many ranks on. The bound falls as p^(-2/3).
+# 2.5D reaches this with as many layers as a layer has rows, c = q = p^(1/3): each rank sends 5 (q - 1) N^2 /
+# q^3, 10/3 of the bound for any p. SUMMA falls as p^(-1/2), and its memory allows no more: a rank that holds
+# at most M numbers moves at least N^3 / (2 sqrt(2) p sqrt(M)) - M numbers (Irony, Toledo and Tiskin 2004;
+# `lower_bounds.py` has the proof in four lines). With room for three blocks, M = 3 N^2 / p, the first term is
+# 0.204 N^2 / sqrt(p), and SUMMA receives less than ten times as many:
 
 # %%
 for p in (4, 16, 64, 256):
@@ -544,14 +611,14 @@ for p in (4, 16, 64, 256):
 # multiplication"; Solomonik and Demmel 2011, "Communication-optimal parallel 2.5D matrix multiplication and
 # LU factorization algorithms".
 #
-# ## 6. The roofline of a split: when does computing take longer than messages?
+# ## 6. The roofline of a split: bound by computing or by messages
 # Lesson 04 asked how many operations a processor must do for each byte that its *memory* delivers. Here the
 # bytes are those of *messages*. A rank computes C operations a second, and its link sends W bytes a second
 # one way. If a split does fewer than C / W operations for each byte that a rank sends, messages take longer
 # than computing: it is *bound by messages*. Otherwise it is *bound by computing*.
 #
-# A rank has b tokens (or samples), p ranks share a layer, and a number has e bytes. In the pass in which
-# messages weigh most:
+# Let b be the tokens of a rank. A *token* is what a language model reads, a word or a piece of one; for other
+# nets read samples. p ranks share a layer, and a number has e bytes. In the pass in which messages weigh most:
 #
 #     split by     computes           sends, in numbers       is bound by computing from
 #     batch        4 b n (backward)   2 n (p - 1) / p         b >= (e / 2) (C / W) (p - 1) / p
@@ -565,13 +632,13 @@ for p in (4, 16, 64, 256):
 # token takes k experts (lesson 18). P are the weights of a stage. The functions are in
 # minigrad_course/machines/sharding_roofline.py.
 #
-# Look at the last column. *Only for the batch do more tokens help.* Its messages are weights, whose number
-# stays as it is. The messages of the other four are activations. They grow with the tokens, as computing
-# does, so b cancels: there the layers must be large enough.
+# Look at the last column. *More tokens help only if ranks share the batch.* Then the messages are gradients
+# of weights, whose number does not depend on the tokens. The messages of the other four splits are
+# activations. They grow with the tokens, as computing does, so b cancels: there the layers must be large
+# enough.
 #
-# A published machine: an A100 does 312 TFLOP/s in 16 bits, sends 300 GB/s one way to the GPUs of its own
-# server (NVLink; the data sheet says 600 GB/s, both ways together), and has a card of 200 Gbit/s to other
-# servers.
+# Our example is an A100. By its data sheet it does 312 TFLOP/s in 16 bits, and sends 300 GB/s one way to the
+# GPUs of its own server (NVLink: 600 GB/s, both ways together). To other servers it has a card of 200 Gbit/s.
 
 # %%
 print("\n6. The roofline of a split, on A100s: what a rank must have at least")
@@ -611,21 +678,25 @@ for p, name in ((8, "NVLink"), (8, "200 Gbit/s"), (64, "200 Gbit/s")):
     for value, formula in zip(bounds, formulas, strict=True):
         off = value - formula * intensity  # by trial a whole number, or a multiple of p or 2 p
         assert -1.5 <= off <= 2 * p, f"{p} ranks, {name}: {value:,}, formula {formula * intensity:,.0f}"
-for flops, bandwidth, tokens in ((990e12, 450e9, 2200), (459e12, 180e9, 2550)):  # H100, TPU v5p
+for flops, bandwidth, tokens in (
+    (990e12, 450e9, 2200),
+    (459e12, 180e9, 2550),
+):  # H100, TPU v5p
     ours = data_roofline(Hardware(flops, Link(0.0, bandwidth), math.inf), 10**6, 1).tokens
     assert round(ours) == tokens, f"{ours:.0f} tokens, published for many ranks: {tokens}"
 
 # %% [markdown]
-# What does the table say? Inside a server 8 ranks can share neurons from F = 7,280 on: a width of 1,820, if
-# F = 4 h. Between servers they would need 87,360. So neurons are shared inside servers. Between servers one
-# shares layers, for which a stage of one block is large enough. Megatron-LM did so (the table of lesson 15):
-# it has 8 tensor ranks at most, and up to 64 stages. Data parallelism between servers needs about 12,000
-# tokens on each rank, six rows of 2,048. (Austin et al. derive 2,200 tokens for H100s in one server and 2,550
-# for TPU v5p along one axis of their network. Our formula gives the same.)
+# Inside a server 8 ranks can share neurons from F = 7,280 on: a width of 1,820, if F = 4 h. Between servers
+# they would need 87,360. So ranks of one server share neurons, and servers share layers, for which a stage of
+# one block is large enough. Megatron-LM did so (the table in lesson 15): at most 8 ranks share the neurons of
+# a layer, and there are up to 64 stages. Data parallelism between servers needs about 12,000 tokens on each
+# rank, six rows of 2,048. (Austin et al. derive 2,200 tokens for H100s in one server and 2,550 for TPU v5p
+# along one axis of their network. Our formula gives the same.)
 #
-# Is it true? First we ask the planner, which counts every weight, norm and bias of a transformer: from how
-# many tokens on does backward take as long as the sum of all gradients? Then we ask the virtual clock, on a
-# small machine with a latency: it runs the all-reduces, and we search for the least number of tokens.
+# We check the formula in two ways. First by the planner (lesson 15), which counts every weight, norm and bias
+# of a transformer: from how many tokens on does backward take as long as the sum of all gradients? Then by
+# the virtual clock, on a small machine with a latency: it runs the all-reduces, and we search for the least
+# number of tokens.
 
 # %%
 net = TransformerSizes(symbols=51_200, length=64, width=2048, heads=16, blocks=24, itemsize=2)
@@ -660,10 +731,11 @@ for name, tokens in by_clock.items():
     assert tokens == math.ceil(expected), f"{name}: {tokens} by the clock, formula {expected:.3f}"
 
 # %% [markdown]
-# With a latency all five splits need tokens, since small messages are nearly all latency. Here are the splits
-# of a transformer of width 4,096 on 8 ranks, with 5 microseconds a message (our guess). The line of the batch
-# rises without end. The others rise until the latency is small, and then stay as they are. A line above 1 is
-# bound by computing. A line that stays below 1 is bound by messages, however many tokens there are.
+# With a latency all five splits need tokens, since a small message takes little more than the latency. Here
+# are the splits of a transformer of width 4,096 on 8 ranks, with 5 microseconds a message (our guess). The
+# line of the batch rises without end. The others rise until the latency is small, and then stay level. A line
+# above 1 is bound by computing. A line that stays below 1 is bound by messages, however many tokens there
+# are.
 
 # %%
 TOKENS, WIDTH, RANKS_OF_A_SPLIT = np.geomspace(16, 65_536, 60), 4096, 8
@@ -681,6 +753,7 @@ def five_splits(link):
     }
 
 
+# %%
 ratios, from_tokens = {}, {}
 for name, link in LINKS.items():
     rooflines = five_splits(link._replace(latency=5e-6))
@@ -693,15 +766,37 @@ inside, between = from_tokens.values()
 assert max(inside.values()) < 1200, f"inside a server {inside}"
 assert between["model"] == between["sequence"] == math.inf, f"between servers {between}"
 assert between["pipeline"] < between["batch"] < 12_000, f"between servers {between}"
+
+# %%
 save(drawings.rooflines(TOKENS, ratios), FIGURES / "rooflines.png")
 
 # %% [markdown]
 # "Bound by computing" does not mean that messages are free. Gradients travel during backward (lesson 06) and
-# keys during attention (lesson 17): above the bound these can be hidden. Model ranks wait for their sums. At
-# the bound they lose half of their time, far above it little.
+# keys during attention (lesson 17): above the bound these can be hidden. Ranks that share neurons wait for
+# their sums. At the bound they lose half of their time, far above it little.
 #
 # Read: Austin et al. 2025, "How to scale your model", jax-ml.github.io/scaling-book, the chapters on training
 # and on GPUs; Williams, Waterman and Patterson 2009 (the roofline), doi:10.1145/1498765.1498785.
 
 # %%
 print(f"\nFigures: {FIGURES}/")
+
+# %% [markdown]
+# ## What was proved
+# - On every grid of data and model ranks, training equals training on one machine, for drawn plans:
+#   [tests](../../tests/backends/test_stack.py),
+#   [tests](../../tests/backends/model_parallel/test_model_parallel.py).
+# - The formula has pure data and pure model parallelism as its limits, and the search finds its least value,
+#   for drawn layers: [tests](../../tests/minigrad_course/machines/test_integrated_costs.py). That ranks send
+#   as many bytes as it says is proved only here, for one network, three grids and seven batches.
+# - SUMMA, 2.5D and Cannon compute products and gradients of any sizes and send exactly the numbers of their
+#   formulas, never fewer than the bounds:
+#   [tests](../../tests/backends/model_parallel/grid_products/test_products.py).
+# - Each bound of the roofline is the least number of tokens on a virtual clock:
+#   [tests](../../tests/minigrad_course/machines/test_sharding_roofline.py).
+#
+# Not proved: that AlexNet takes these seconds on 512 real ranks. All seconds of part 2 are our evaluation of
+# a published formula.
+#
+# Next: [lesson 15](../15_scale/lesson.py): formulas like these, compared with measurements that others
+# published for hundreds of GPUs.

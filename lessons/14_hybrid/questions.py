@@ -5,11 +5,11 @@ and run minigrad lesson 14 --check.
 """
 
 # %% [markdown]
-# ## 1. Where the two ways are level
-# A linear layer inside a network takes 4,096 numbers to 4,096. On each of 16 ranks less is sent if the
-# layer is split, up to a batch of 2,730 samples; with more samples less is sent if the batch is split.
-# Edit: a layer of 1,024 numbers to 1,024, with a sixteenth of the weights. Up to which batch is less sent
-# if the layer is split?
+# ## 1. Where both ways send equally much
+# A linear layer inside a network takes 4,096 numbers to 4,096. Each of 16 ranks sends less if the layer is
+# split, up to a batch of 2,730 samples; with more samples it sends less if the batch is split. Edit: a layer
+# of 1,024 numbers to 1,024, with a sixteenth of the weights. Up to which batch does a rank send less if the
+# layer is split?
 #
 # - a: 170 samples
 # - b: 682 samples
@@ -25,7 +25,7 @@ WIDTH = 4096
 # ranks, as a grid of data x model: 4 x 1, 2 x 2 or 1 x 4. At the width 16 the grid 4 x 1 sends least. Edit:
 # the width 64. Which grid sends least then?
 #
-# - a: 4 x 1: all that is sent grows in the same way
+# - a: 4 x 1: all messages grow in the same way
 # - b: 1 x 4: there are nearly 16 times as many weights, and sending these costs most
 # - c: 2 x 2
 
@@ -35,9 +35,9 @@ WIDTH_OF_THE_NETWORK = 16
 
 # %% [markdown]
 # ## 3. A slower network
-# AlexNet, 512 ranks, 2,048 samples: by formula, on a network of 2 us a message and 6 GB/s, the step spends
-# least on messages if Pr = 4 ranks share the model, and 512 / 4 the batch. Edit: a tenth of the bandwidth.
-# Which Pr is cheapest then?
+# AlexNet, 512 ranks, 2,048 samples: by the formula of part 2, on a network of 2 us a message and 6 GB/s,
+# messages take least time if Pr = 4 ranks share the model, and 512 / 4 the batch. Edit: a tenth of the
+# bandwidth. Which Pr is cheapest then?
 #
 # - a: a larger one: weights are the largest messages, and a larger Pr makes them smaller
 # - b: 4, as before
@@ -79,9 +79,9 @@ def numbers_sent(layers, data, model, batch):
 # of them sends 30 numbers on average. Edit: 4 layers of 8 x 8 ranks, each with a copy of both matrices. How
 # many numbers does a rank send then?
 #
-# - a: more: three copies of each matrix, and three sums, come on top
+# - a: more: three copies of each matrix, and three sums, are added
 # - b: fewer: broadcasts reach 7 ranks instead of 15, which saves more than copies and sums cost
-# - c: as many: what copies and sums cost is what shorter broadcasts save
+# - c: as many: copies and sums cost exactly as much as the shorter broadcasts save
 
 # %%
 PREDICTION_5 = ""
