@@ -618,7 +618,7 @@ for p in (4, 16, 64, 256):
 # than computing: it is *bound by messages*. Otherwise it is *bound by computing*.
 #
 # Let b be the tokens of a rank. A *token* is what a language model reads, a word or a piece of one; for other
-# nets read samples. p ranks share a layer, and a number has e bytes. In the pass in which messages weigh most:
+# nets, read samples. p ranks share a layer, and a number has e bytes. In the pass that sends most:
 #
 #     split by     computes           sends, in numbers       is bound by computing from
 #     batch        4 b n (backward)   2 n (p - 1) / p         b >= (e / 2) (C / W) (p - 1) / p

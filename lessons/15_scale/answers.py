@@ -31,8 +31,8 @@ def small_message(student):
     times = f"{numbers:,} numbers take {1e3 * ring:.2f} ms around a ring, {1e3 * halving:.2f} ms by halving"
     assert numbers == 32, f"{times}; take 32 numbers"
     return (
-        f"{times}, {ring / halving:.1f} times less: bytes are next to nothing, and 62 messages one after the "
-        "other stand against 10"
+        f"{times}, {ring / halving:.1f} times less: the bytes take almost no time, and the ring needs 62 "
+        "messages one after the other, halving 10"
     )
 
 
@@ -51,8 +51,8 @@ def slow_stage(student):
     places = [times_as_fast([1 + (rank == slow) for rank in range(4)]) for slow in range(4)]
     shown = ", ".join(f"{speed:.2f}" for speed in places)
     return (
-        f"the pipeline is {fast:.2f} times as fast, and wherever the slow stage stands: {shown}. It gives "
-        "one micro-batch every 2 s forward instead of every 1 s, while the work grew by a quarter only"
+        f"the pipeline is {fast:.2f} times as fast, wherever the slow stage is: {shown}. It completes one "
+        "micro-batch's forward every 2 s instead of every 1 s, while the work grew by a quarter only"
     )
 
 

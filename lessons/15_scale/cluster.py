@@ -1,4 +1,4 @@
-"""What a cluster would take, in closed form: the alpha-beta model, a training step, who holds which layer.
+"""Seconds of collectives and training steps by the alpha-beta model, and PipeDream's choice of stages.
 
 A message of n bytes takes alpha + n / B seconds on a ``Link`` of latency alpha and bandwidth B. A rank sends
 one message at a time and receives one at a time, as on the library's virtual cluster.
@@ -33,20 +33,20 @@ def ring_bytes(rank, ranks, length, itemsize=4):
 
 def buckets(layers, size):
     """(bytes, share of backward that is over when they are ready) of each bucket, the last layer's first."""
-    behind = [layer for layer in reversed(layers) if layer.weights]
-    have = list(accumulate((4 * layer.weights for layer in behind), initial=0))
-    work = list(accumulate((layer.work for layer in behind), initial=0))
+    backwards = [layer for layer in reversed(layers) if layer.weights]
+    have = list(accumulate((4 * layer.weights for layer in backwards), initial=0))
+    work = list(accumulate((layer.work for layer in backwards), initial=0))
     ends = [*range(size, have[-1], size), have[-1]]
     ready = np.interp(ends, have, work) / work[-1]
     return list(zip(np.diff([0, *ends]).tolist(), ready.tolist(), strict=True))
 
 
 def step_seconds(forward, backward, buckets, allreduce):
-    """A data-parallel step: bucket j is through at C_j = max(R_j, C_(j-1)) + c_j (Li et al. 2020)."""
-    through = 0.0
+    """Seconds of a data-parallel step: bucket j is done at C_j = max(R_j, C_(j-1)) + c_j (Li et al. 2020)."""
+    done = 0.0
     for nbytes, ready in buckets:
-        through = max(forward + ready * backward, through) + allreduce(nbytes)
-    return max(forward + backward, through)
+        done = max(forward + ready * backward, done) + allreduce(nbytes)
+    return max(forward + backward, done)
 
 
 def efficiency(seconds, layers, allreduce, bucket_bytes):
@@ -84,14 +84,14 @@ def plan(layers, workers, seconds, batch, bandwidth):
 
 
 def transformer_parameters(layers, hidden, vocabulary=51_200, sequence=2048):
-    """Narayanan et al. 2021, equation 2."""
+    """The parameters of a transformer with blocks of 12 h^2 weights (Narayanan et al. 2021, equation 2)."""
     return (
         12 * layers * hidden**2 * (1 + 13 / (12 * hidden) + (vocabulary + sequence) / (12 * layers * hidden))
     )
 
 
 def zero_bytes(parameters, ranks, stage, optimizer=12, whole=2):
-    """On each rank: weights and gradients of ``whole`` bytes, and the optimizer's state.
+    """Bytes on each rank: weights and gradients of ``whole`` bytes each, and the optimizer's state.
 
     Mixed precision and Adam by default. Stage 0 shares nothing, 1 the state, 2 gradients too, 3 weights too.
     """

@@ -1,9 +1,9 @@
 """The numbers as they were published; each table names its source."""
 
-# Images a second on one P100, batches of 64: TensorFlow's benchmarks of May 2017. ResNet-101 stands half-way
-# between ResNet-50 (219) and ResNet-152 (91.8) in work, and here in seconds.
+# Images a second on one P100, batches of 64: TensorFlow's benchmarks of May 2017, without ResNet-101. Its
+# work is half-way between ResNet-50 (219) and ResNet-152 (91.8), so here its seconds are half-way, too.
 P100 = {"Inception-V3": 142.0, "ResNet-101": 2 / (1 / 219 + 1 / 91.8), "VGG-16": 154.0}
-V100 = {"VGG-16": 154 * 1.4, "ResNet-50": 219 * 1.4}  # some 40% more than a P100 in float32
+V100 = {"VGG-16": 154 * 1.4, "ResNet-50": 219 * 1.4}  # our guess: 40% more than a P100 in float32
 
 # Sergeev and Del Balso 2018 (Horovod): servers of 4 Pascal GPUs, 25 Gbit/s; efficiency by GPUs.
 HOROVOD = {"Inception-V3": {512: 0.90}, "ResNet-101": {512: 0.90}, "VGG-16": {128: 0.79, 512: 0.68}}

@@ -34,9 +34,9 @@ STAGE_SECONDS = [1.0, 1.0, 1.0, 1.0]
 
 # %% [markdown]
 # ## 3. Four times as many machines
-# Each machine fails once in 125 days on average, and then all go back to the last checkpoint. Saving one
-# takes 60 s. With 1,000 machines something fails every three hours; least is lost with a checkpoint every
-# 19 minutes, 1,138 s. Edit: 4,000 machines. How often should they save?
+# Each machine fails once in 125 days on average, and then all machines go back to the last checkpoint. Saving
+# a checkpoint takes 60 s. With 1,000 machines something fails every three hours, and the least time is lost
+# with a checkpoint every 19 minutes, 1,138 s. Edit: 4,000 machines. How often should they save?
 #
 # - a: every 285 s: they fail four times as often
 # - b: every 569 s
@@ -49,8 +49,8 @@ MACHINES = 1000
 # %% [markdown]
 # ## 4. The end of a step
 # A step computes forward, then backward. Bucket j of the gradients is ready `ready[j]` seconds after
-# backward began, in rising order, and its all-reduce takes `summing[j]` seconds. All-reduces run beside
-# backward, one after the other. The step is over when backward is, and every all-reduce too.
+# backward began, in rising order, and its all-reduce takes `summing[j]` seconds. All-reduces run during
+# backward, one after the other. The step is over when backward and all all-reduces have ended.
 #
 # Prediction: forward is free, backward takes 120 ms. Five buckets are ready at 24, 48, 72, 96 and 120 ms,
 # and each takes 30 ms to sum. When is the step over?
@@ -59,7 +59,7 @@ MACHINES = 1000
 # - b: at 174 ms
 # - c: at 270 ms: summing takes 150 ms, longer than backward, so it cannot be hidden
 #
-# Edit: write the function, in 5 lines or more. Now it says what a step takes in which nothing is hidden.
+# Edit: write the function, in 5 lines or more. Now it returns the time of a step in which nothing is hidden.
 
 # %%
 PREDICTION_4 = ""
@@ -113,10 +113,10 @@ PREFETCH = 1
 
 # %% [markdown]
 # ## 8. The count is yours
-# A transformer has `weights` that stand in products, and `blocks` blocks of `width`. It trains on rows of
-# `length` tokens, `tokens` of them in all. Forward takes 2 operations for each weight and token. The core of
-# attention takes 4 more, in each block, for each number of a token's width and for each token of its row.
-# Backward takes twice as many as forward.
+# A transformer has `weights` that multiply activations, and `blocks` blocks of `width`. It trains on rows of
+# `length` tokens, `tokens` tokens in all. Forward takes 2 operations for each weight and token. For each
+# token, the core of attention takes 4 * `width` more operations in each block for each token of its row.
+# Backward takes twice as many operations as forward.
 #
 # Prediction: 175 billion weights, 96 blocks of width 12,288, rows of 2,048 tokens. What share of a step's
 # operations is 6 N D, N weights times D tokens times 6?
