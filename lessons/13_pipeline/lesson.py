@@ -83,7 +83,7 @@ samples = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
 
 
 def forward(comm, parts):
-    """This rank's stage, for one part of the samples after the other; the last rank's outputs."""
+    """Runs this rank's stage on each part of the samples; the trace, and the outputs of the last rank."""
     traced, outputs = Traced(comm), []
     for i, part in enumerate(shares(len(samples), parts)):
         x = traced.recv(comm.rank - 1) if comm.rank > 0 else samples[part]
@@ -114,7 +114,8 @@ for parts, name in ((1, "as one batch"), (3, "sample by sample")):
 save(drawings.on_one_clock(traces, "Three samples, three stages"), FIGURES / "slots.png")
 
 # %% [markdown]
-# m samples in p stages take m + p - 1 slots instead of m p.
+# m samples in p stages take m + p - 1 slots instead of m p: the last stage begins after p - 1 slots, and from
+# then on it completes a sample in each slot.
 #
 # Read: Ben-Nun and Hoefler 2019, arXiv:1802.09941, the section "Pipelining".
 #
@@ -150,12 +151,14 @@ for p, runs in filled.items():
 save(drawings.bubbles(MICROS, bubbles), FIGURES / "fill_and_drain.png")
 
 # %% [markdown]
-# The bubble is the share (p - 1) / (m + p - 1) of the time: more micro-batches make it smaller.
+# A step takes m + p - 1 slots of 3 s, and each rank works in m of them. So the bubble is the share
+# (p - 1) / (m + p - 1) of the time: more micro-batches make it smaller.
 #
 # Read: Huang et al. 2019 (GPipe), arXiv:1811.06965, section 2.
 #
-# Now two real threads and a real clock. The plan is simulated with the mean times of this run's instructions.
-# The measured bubble depends on the machine, so nothing is asserted about it; the order is.
+# ### Two threads and a real clock
+# The plan is simulated with the mean times of this run's instructions. The measured bubble depends on the
+# machine, so only the order of the instructions is asserted.
 
 # %%
 trace = gpipe_in_real_time(digits.train[:1024])
@@ -178,7 +181,8 @@ for rank in (0, 1):
 draw_pair(as_trace(plan), trace, FIGURES / "gpipe.png", title="GPipe on two threads, real time")
 
 # %% [markdown]
-# And the proof on real digits: a batch of 134, then one of 13, each in 4 micro-batches of unequal sizes.
+# ### The proof on digits
+# Three ranks train on a batch of 134 digits, then on one of 13, each in 4 micro-batches of unequal sizes.
 
 # %%
 train = Batch(digits.train.x.astype(float), digits.train.y)
@@ -425,11 +429,11 @@ title = "Two steps: the gradients of the weights fill the bubble; with zb-h2 no 
 save(drawings.on_one_clock(traces, title), FIGURES / "zero_bubble.png")
 
 # %% [markdown]
-# So *nothing* between two steps may need all ranks: not clipping by the global norm, which needs the sum of
-# the squares of all gradients; not a check for NaN on all ranks before the weights change; and not the loss
-# on all ranks. The library's `step` returns the loss on all ranks, by an all-gather, so three of its steps
-# take 81 s. Qi et al. let each rank update its weights at once, send the checks along with the next forwards,
-# and undo the update where a check fails.
+# Rank 0 begins the next step while rank 3 still works. So *nothing* between two steps may need all ranks: not
+# clipping by the global norm, which needs the sum of the squares of all gradients; not a check for NaN on all
+# ranks before the weights change; and not the loss on all ranks. The library's `step` returns the loss on all
+# ranks, by an all-gather, so three of its steps take 81 s. Qi et al. let each rank update its weights at
+# once, send the checks along with the next forwards, and undo the update where a check fails.
 #
 # Read: Qi et al. 2023, arXiv:2401.10241, sections 2 to 4.
 #
@@ -453,9 +457,9 @@ assert h1 == 1.5 * plain, f"fullest rank: zb-h1 {h1} bytes, 1f1b {plain}"
 
 # %% [markdown]
 # *ZB-V* has no bubble between its first and last instruction either, and holds less than ZB-H2. The stages
-# form a V: every rank has a stage of the way down and one of the way up, each half as long. All ranks hold 2
-# p micro-batches of half a stage, which counts as p whole ones, as many as the fullest rank of 1F1B holds. So
-# *counted in micro-batches* ZB-V needs the memory of 1F1B. *In bytes* its fullest rank holds 1.31 times as
+# form a V: every rank has a stage of the way down and one of the way up, each half as long. Each rank holds
+# 2p micro-batches in half a stage, which counts as p whole ones, as many as the fullest rank of 1F1B holds.
+# So *counted in micro-batches* ZB-V needs the memory of 1F1B. *In bytes* its fullest rank holds 1.31 times as
 # much here, since our layer keeps three arrays between B and W, not two.
 
 # %%
@@ -641,7 +645,7 @@ save(figure, FIGURES / "unequal.png")
 print("\n12. Pipelines that never empty")
 RULES = {"2bw": [1] * P, "stashing": [P - 1 - s for s in range(P)], "vertical": [P - 1] * P}
 RULES["no_stash"] = RULES["stashing"]
-some = Batch(train.x[:4000].reshape(4000, -1), train.y[:4000])
+some, EPOCHS, SEEDS = Batch(train.x[:4000].reshape(4000, -1), train.y[:4000]), 3, range(3)
 
 
 def losses(backend, seed):
@@ -661,7 +665,6 @@ def losses(backend, seed):
 
 
 # %%
-EPOCHS, SEEDS = 3, range(3)
 curves = {"serial": [losses(Serial(), seed)[0] for seed in SEEDS]}
 VERSIONS = {"2bw": [2, 2, 2, 1], "stashing": [4, 3, 2, 1], "vertical": [4] * 4, "no_stash": [1] * 4}
 for versions, staleness in RULES.items():
@@ -774,7 +777,7 @@ for schedule, promise in ((Schedule(backwards), None), (mine, [P - rank for rank
 #
 # - *Equal stages with much work pay.* Two processes trained eight layers of 1024 x 1024. With 512 rows in
 #   four micro-batches 1F1B was 1.17 times as fast as one process. With 1024 rows in eight micro-batches it
-#   was 1.29 times as fast, and 1.46 times with batched products for W (part 9).
+#   was 1.29 times as fast, and 1.46 times with two large products for W ("zb-batched").
 # - *Images pay more.* A convolutional network on 1024 images in eight micro-batches was 1.66 times as fast by
 #   1F1B. These numbers are from benchmarks/README.md, "Pipelines" (November 2026, a machine of two cores).
 # - *Small nets with unequal stages do not pay:* the two nets below, as `minigrad experiment speedup` measured
@@ -802,7 +805,7 @@ print(f"\nFigures: {FIGURES}/")
 # - Times, bubbles and micro-batches in flight equal their formulas, for drawn numbers of ranks and
 #   micro-batches: [tests](../../tests/backends/pipeline/test_schedules.py). A step on a virtual clock takes
 #   exactly the time that is simulated: [tests](../../tests/backends/pipeline/test_pipeline_costs.py). The
-#   bytes of parts 4 to 7 are asserted only here, for one network on four ranks.
+#   bytes of chunks and of zero bubbles (parts 5 to 8) are asserted only here, for one network on four ranks.
 # - A schedule that deadlocks, leaves out an instruction or holds too much is refused before a rank starts:
 #   [tests](../../tests/backends/pipeline/test_validator.py).
 # - The cut by time or bytes is the best of all cuts: [tests](../../tests/backends/test_partition.py).
