@@ -165,7 +165,7 @@ save(drawings.parts_of_a_gradient(serial[0], [g[0] for g in parts]), FIGURES / "
 # in Megatron-LM).
 #
 # A common mistake is an all-reduce in both directions at the end of the pair. Then every rank's copy of the
-# loss counts, and on two ranks the gradient is twice too large.
+# loss counts, and on two ranks the gradient is twice as large as it should be.
 
 # %%
 print("\n3. Columns, then rows")
@@ -189,7 +189,8 @@ assert off <= 1e-12, f"not twice the gradient: off by {off:.1e} of its largest e
 # Read: Shoeybi et al. 2019 (Megatron-LM), arXiv:1909.08053, section 3.
 #
 # ## 4. Who holds what
-# `ModelParallel` takes a *plan*: the kind of split for each layer, by name. To see who holds what, each rank
+# `ModelParallel` takes a *plan*: the kind of split for each layer, by the layer's name. The name is its place
+# in `Sequential`: below, "1" and "3" are the linear layers. To see which rank holds which weights, each rank
 # writes its number into all weights that it holds, and then the weights are put together.
 
 # %%
@@ -243,8 +244,10 @@ for name, plan in (("column, then row", PAIR), ("each layer gathered", NAIVE)):
 # Count the numbers that a rank sends: p ranks, b samples, layers of widths d - h - d, all-reduces around a
 # ring (lesson 05).
 #
-# - naive: forward two all-gathers, (h + d) b (p - 1) / p; backward two all-reduces, twice as many numbers;
-# - pair: one all-reduce in each direction, 2 d b (p - 1) / p. The width h of the hidden layer is not in it.
+# - naive: two all-gathers in forward send (h + d) b (p - 1) / p numbers; two all-reduces in backward send
+#   twice as many;
+# - pair: one all-reduce in each direction sends 2 d b (p - 1) / p numbers. The width h of the hidden layer is
+#   not in it.
 
 # %%
 print("\n5. What the pair saves")
