@@ -57,10 +57,10 @@ digit = digits.train.x[np.flatnonzero(digits.train.y == 3)[1], 0].astype(np.floa
 
 # %% [markdown]
 # ## 1. Three ranks share a digit
-# Three ranks have 9, 9 and 10 of the 28 rows of an image. Each computes the output rows with the same
-# numbers, for a 5 x 5 convolution with padding 2. The first and the last of its output rows need two more
-# input rows on each side. These are rows of a neighbor (the *halo*) or, at the edge of the image, rows of
-# padding, which are zeros and need no message.
+# Three ranks have 9, 9 and 10 of the 28 rows of an image. Each computes the same rows of the output of a 5 x
+# 5 convolution with padding 2. For these it needs two more input rows above its own, and two more below. They
+# are rows of a neighbor (the *halo*) or, at the edge of the image, rows of padding, which are zeros and need
+# no message. `receptive_field` returns the input rows that some output rows need.
 
 # %%
 print("1. Three ranks share a digit")
@@ -84,9 +84,9 @@ save(drawings.halo(digit, bounds, needs), FIGURES / "halo.png")
 #
 # ## 2. The width of the halo
 # With kernel k, stride s and padding p, output row o uses the input rows from o s - p to o s - p + k - 1. The
-# rank that has input row o s computes it. So a rank needs max(0, p) rows above its own rows, and
-# max(0, k - s - p) rows below them. We check the formula against a list of all rows that are used, for the
-# second of three ranks.
+# rank that has input row o s computes it. So a rank inside the image, whose number of rows is a multiple of
+# s, needs max(0, p) rows above its own rows, and max(0, k - s - p) rows below them. We check the formula
+# against a list of all rows that are used, for the second of three ranks.
 #
 # (In the library, read `naive.py` in `backends/model_parallel/spatial` first: a convolution of rows with its
 # messages. `layers.py` has all layers, `halo.py` their messages.)
