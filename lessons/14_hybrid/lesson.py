@@ -279,13 +279,13 @@ save(drawings.three_ways(MORE, by_ranks, DIGITS), FIGURES / "three_ways.png")
 #
 # Read: Gholami et al. 2018, arXiv:1712.04432.
 #
-# ## 3. The same on our own network, measured
+# ## 3. A network of our own, with counted bytes
 # Four ranks form a grid: 4 x 1 is data parallelism, 1 x 4 model parallelism, 2 x 2 both. `Stack` puts one
 # strategy on each axis. Every linear layer is split by neurons, and its outputs are gathered, as in the
 # formula. First the proof: on every grid, gradients, losses and parameters equal those of one machine.
 
 # %%
-print("\n3. Our own network on four ranks")
+print("\n3. A network of our own on four ranks")
 GRIDS = {"4 x 1": (4, 1), "2 x 2": (2, 2), "1 x 4": (1, 4)}  # data x model
 GATHERED = {"1": "gathered", "3": "gathered", "5": "gathered"}
 digits = mnist.load("mnist5k").train
@@ -305,7 +305,7 @@ def largest_difference(build, shape, plan):
     """The largest relative difference from the serial run, of any gradient, loss or parameter on any rank."""
     batches = [
         Batch(digits.x[:n].astype(np.float64), digits.y[:n]) for n in (9, 6, 3)
-    ]  # three steps of SGD; four ranks do not divide these numbers
+    ]  # three steps of SGD; the last batch has fewer samples than there are ranks
 
     def work(comm):
         return differences_from_serial(
