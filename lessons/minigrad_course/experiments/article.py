@@ -62,19 +62,17 @@ class Article(Experiment):
 
     def draw(self, result: Result) -> Figure:
         figure = Figure(figsize=(7, 4.2), layout="constrained")
-        axes = figure.subplots()
-        axes.plot(
-            result["costs"]["minigrad"], **line(BLUE) | {"lw": 4, "alpha": 0.5}, label=PROGRAMS["minigrad"]
-        )
+        axes, costs = figure.subplots(), result["costs"]["minigrad"]
+        axes.plot(costs, **line(BLUE) | {"lw": 4, "alpha": 0.5}, label=PROGRAMS["minigrad"])
         axes.plot(result["costs"]["mpi4py"], **line(ORANGE), label=PROGRAMS["mpi4py"])
         axes.axhline(MOST_COST, **line(GREY) | {"lw": 1}, label=f"cost {MOST_COST}")
         axes.set(xlabel="iteration", ylabel="cost", yscale="log")
         axes.set_yticks([0.2, 0.5, 1, 2, 5], ["0.2", "0.5", "1", "2", "5"])
         axes.set_yticks([], minor=True)
-        rises = sum(later > cost for cost, later in pairwise(result["costs"]["minigrad"]))
+        rises = f"{sum(later > cost for cost, later in pairwise(costs))} of {len(costs):,} iterations"
         axes.set_title(
             f"Two programs, one curve; accuracy {result['accuracy']:.1%} in the end\n"
-            f"(it rises in {rises} iterations: rate {RATE:g} is near the largest stable one, lesson 01)"
+            f"(it rises in {rises}: rate {RATE:g} is near the stable limit, lesson 01)"
         )
         axes.legend()
         return figure
