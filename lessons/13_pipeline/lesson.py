@@ -11,7 +11,7 @@ that they wait little and hold little?
 You need: lessons 02 (the tape, backward), 03 (what backward keeps; recomputation), 05 (the virtual clock) and
 11 (layers on consecutive ranks).
 
-Time: about 65 minutes; the program runs for about 35 seconds.
+Time: about 60 minutes; the program runs for about 30 seconds.
 
 After this you can: compute the time and the bubble of GPipe, 1F1B and chunks; compute how many micro-batches
 each rank holds; say what each schedule gains and what it pays; cut unequal layers into stages; write a
