@@ -638,8 +638,8 @@ for strategy in (ModelParallel, Wrong):
 
 # %% [markdown]
 # Types do not show whether an op computes what its rule says (a test of its gradient shows that), and they
-# ignore constants, which have no gradient. Layers that split images (lesson 12) or blocks of matrices (lesson
-# 14) have no types in this library.
+# ignore constants, which have no gradient. Layers that split images or blocks of matrices (lessons 12 and 14)
+# have no types in this library.
 #
 # Read: the documentation of spmd_types, docs/local_spmd_types.md in github.com/meta-pytorch/spmd_types,
 # which calls the four types Invariant, Replicate, Varying and Partial.

@@ -517,15 +517,16 @@ assert difference < bound_for(np.float64), f"differs by {difference:.1e}, allowe
 
 # %% [markdown]
 # The numbers of SUMMA shrink as 1 / sqrt(p). With more memory they can shrink faster. *2.5D* (Solomonik and
-# Demmel 2011) takes c layers of q x q ranks, q = sqrt(p / c). Each layer gets a copy of A and of B and
-# computes 1 / c of the sum, and the results of the layers are added. Inside a layer a rank now receives 2 (q
-# - 1) N^2 / p numbers, with a smaller q, but the copies and the sum cost 3 (c - 1) N^2 / p more.
+# Demmel 2011) takes c layers of q x q ranks, q = sqrt(p / c). (These are layers of ranks, not of a network.)
+# Each layer gets a copy of A and of B and computes 1 / c of the sum, and the results of the layers are added.
+# Inside a layer a rank now receives 2 (q - 1) N^2 / p numbers, with a smaller q, but the copies and the sum
+# cost 3 (c - 1) N^2 / p more.
 #
 # *A lower bound.* A rank computes N^3 / p of the products a_il b_lj. If w products use x entries of A, y of B
-# and z of C, then w is at most sqrt(x y z) (Loomis and Whitney 1949). So the rank needs at least 3 (N^3 /
-# p)^(2/3) entries of the three matrices. It holds 3 N^2 / p of them from the start, and must send or receive
-# all others, whatever the algorithm is. Each number is sent once and received once, so on average a rank
-# sends at least half of them, and receives as many. We count the numbers that are sent, for N = 64:
+# and z of C, then w is at most sqrt(x y z) (Loomis and Whitney 1949). So the rank needs at least
+# 3 (N^3 / p)^(2/3) entries of the three matrices. It holds 3 N^2 / p of them from the start, and must send or
+# receive all others, whatever the algorithm is. Each number is sent once and received once, so on average a
+# rank sends at least half of them, and receives as many. We count the numbers that are sent, for N = 64:
 
 # %%
 N = 64
@@ -590,11 +591,11 @@ save(drawings.blocks(counted, formulas, bound, N**2), FIGURES / "blocks.png")
 
 # %% [markdown]
 # On 64 ranks SUMMA sends less, on 256 ranks 2.5D: copies pay from many ranks on. The bound falls as p^(-2/3).
-# 2.5D reaches this with as many layers as a layer has rows, c = q = p^(1/3): each rank sends 5 (q - 1) N^2 /
-# q^3, 10/3 of the bound for any p. SUMMA falls as p^(-1/2), and its memory allows no more: a rank that holds
-# at most M numbers moves at least N^3 / (2 sqrt(2) p sqrt(M)) - M numbers (Irony, Toledo and Tiskin 2004;
-# `lower_bounds.py` has the proof in four lines). With room for three blocks, M = 3 N^2 / p, the first term is
-# 0.204 N^2 / sqrt(p), and SUMMA receives less than ten times as many:
+# 2.5D reaches this with as many layers as a layer has rows, c = q = p^(1/3): each rank sends
+# 5 (q - 1) N^2 / q^3, 10/3 of the bound for any p. SUMMA falls as p^(-1/2), and its memory allows no more: a
+# rank that holds at most M numbers moves at least N^3 / (2 sqrt(2) p sqrt(M)) - M numbers (Irony, Toledo and
+# Tiskin 2004; `lower_bounds.py` has the proof in four lines). With room for three blocks, M = 3 N^2 / p, the
+# first term is 0.204 N^2 / sqrt(p), and SUMMA receives less than ten times as many:
 
 # %%
 for p in (4, 16, 64, 256):
