@@ -8,7 +8,7 @@ from minigrad.figures import BLUE, COLORS, GREEN, GREY, INK, RED, SAND, curve
 
 
 def parts_of_a_gradient(whole, parts):
-    """One sample's gradient of x: what each rank finds alone, beside the sum."""
+    """One sample's gradient of x: the part of each rank, and the sum of all parts."""
     figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
     places = np.arange(len(whole))
     named = {f"rank {r} alone": (part, COLORS[r]) for r, part in enumerate(parts)}

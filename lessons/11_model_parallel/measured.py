@@ -1,4 +1,4 @@
-"""What ranks send for a split model, and how far its gradients are from those of one machine."""
+"""Numbers that ranks send for a split model, and the errors of its gradients against one machine."""
 
 import numpy as np
 from minigrad_course.machines.virtual_cluster import VirtualCluster

@@ -22,10 +22,10 @@ def shade(panel, top, rows, color, left=0, columns=28, **settings):
 
 
 def halo(digit, bounds, needs):
-    """Who has which rows of the digit, and what each rank needs: its own rows, halo, padding."""
+    """The rows of each rank, and the rows that each rank needs: its own rows, halo, padding."""
     ranks = len(needs)
     figure, panels = plt.subplots(1, ranks + 1, figsize=(2.6 * (ranks + 1), 3.7), layout="constrained")
-    picture(panels[0], digit, "who has which rows")
+    picture(panels[0], digit, "the rows of each rank")
     for rank in range(ranks):
         shade(panels[0], bounds[rank], bounds[rank + 1] - bounds[rank], COLORS[rank])
     for rank, (panel, needed) in enumerate(zip(panels[1:], needs, strict=True)):
@@ -51,7 +51,7 @@ def halo(digit, bounds, needs):
 
 
 def torn(digit, right, differences, bounds):
-    """The digit, its edges, and what is wrong after one, two, three convolutions without halos."""
+    """The digit, its edges, and the errors after one, two, three convolutions without halos."""
     figure, panels = plt.subplots(
         1, 2 + len(differences), figsize=(2.6 * (2 + len(differences)), 3.3), layout="constrained"
     )

@@ -1,4 +1,4 @@
-"""What a rank sends for a convolution that is split, and all ranks in a step of a split network."""
+"""Numbers that a rank sends for a split convolution, and bytes of all ranks in a step of a split network."""
 
 import numpy as np
 

@@ -535,7 +535,7 @@ save(drawings.products(PARTS, apart, batched), FIGURES / "products.png")
 #
 # ## 10. All schedules
 # Here are all schedules of the library, with the seconds of a step and the memory of each. Whatever the order
-# of the instructions, the gradients equal those of one machine: here on digits, and inside `run`.
+# of the instructions, the gradients equal the gradients of one machine: here on digits, and inside `run`.
 
 # %%
 SCHEDULES_IN_WORDS = {

@@ -24,7 +24,7 @@ SCHEDULE = "gpipe"
 # The same four ranks and eight micro-batches by 1F1B, but a rank may hold its layers as several chunks. While
 # messages are free a step takes 33 s with one chunk, 28.5 s with two and 26.25 s with four. Edit: each
 # message between two ranks takes half a second. Which order holds then, the fastest first? (All seconds are
-# those of the plan, in which a rank may receive several messages at once. The run of the lesson receives one
+# planned ones; in the plan a rank may receive several messages at once. The run of the lesson receives one
 # at a time, and takes a little longer with four chunks.)
 #
 # - a: two chunks, one, four: some more messages pay, many do not

@@ -34,7 +34,7 @@ def level(names, crossovers):
 
 
 def alexnet(ranks, curves, parts):
-    """Seconds by the ranks that share the model; and what they are spent on for the first curve."""
+    """Seconds by the ranks that share the model; and how the first curve's seconds are spent."""
     figure, (axes, bars) = plt.subplots(1, 2, figsize=(11, 4.6), width_ratios=(1.45, 1), layout="constrained")
     figure.suptitle("AlexNet on 512 ranks, by the formula of Gholami et al. 2018")
     places = ((0, 32, "center"), (10, -5, "left"), (0, -17, "center"))  # of the labels, from the optimum

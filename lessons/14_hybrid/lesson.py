@@ -282,7 +282,7 @@ save(drawings.three_ways(MORE, by_ranks, DIGITS), FIGURES / "three_ways.png")
 # ## 3. A network of our own, with counted bytes
 # Four ranks form a grid: 4 x 1 is data parallelism, 1 x 4 model parallelism, 2 x 2 both. `Stack` puts one
 # strategy on each axis. Every linear layer is split by neurons, and its outputs are gathered, as in the
-# formula. First the proof: on every grid, gradients, losses and parameters equal those of one machine.
+# formula. First the proof: on every grid, gradients, losses and parameters equal the serial ones.
 
 # %%
 print("\n3. A network of our own on four ranks")
@@ -401,8 +401,8 @@ for name in GRIDS:
         assert np.isclose(m, f, rtol=2e-3), f"{name}: {m:,.0f} bytes, formula {f:,.0f}"
 
 # %% [markdown]
-# Let W be all weights and D = 778 the activations of a sample: all outputs, and twice all inputs but those of
-# the first layer. By the formula a rank sends
+# Let W be all weights and D = 778 the activations of a sample: the outputs of all layers, and twice the
+# inputs of all layers but the first. By the formula a rank sends
 #
 # - 3/2 W numbers on 4 x 1;
 # - W / 2 + D B / 4 on 2 x 2;
@@ -614,7 +614,7 @@ for p in (4, 16, 64, 256):
 #
 # ## 6. The roofline of a split: bound by computing or by messages
 # Lesson 04 asked how many operations a processor must do for each byte that its *memory* delivers. Here the
-# bytes are those of *messages*. A rank computes C operations a second, and its link sends W bytes a second
+# bytes are sent in *messages*. A rank computes C operations a second, and its link sends W bytes a second
 # one way. If a split does fewer than C / W operations for each byte that a rank sends, messages take longer
 # than computing: it is *bound by messages*. Otherwise it is *bound by computing*.
 #
@@ -642,7 +642,7 @@ for p in (4, 16, 64, 256):
 # GPUs of its own server (NVLink: 600 GB/s, both ways together). To other servers it has a card of 200 Gbit/s.
 
 # %%
-print("\n6. The roofline of a split, on A100s: what a rank must have at least")
+print("\n6. The roofline of a split, on A100s: the least that a rank must have")
 LINKS = {"NVLink": Link(0.0, 300e9), "200 Gbit/s": Link(0.0, 25e9)}
 MACHINES = {name: Hardware(312e12, link, math.inf) for name, link in LINKS.items()}
 

@@ -77,7 +77,7 @@ def pipelines(published, stages):
 
 
 def split(ranks, ways):
-    """Seconds that a step spends on messages, by ranks and by what they share."""
+    """Seconds that a step spends on messages, by the number of ranks and by the way they share."""
     figure, axes = plt.subplots(figsize=(9, 5), layout="constrained")
     shifts = {"batch only": (8, 2), "model only": (-8, 8), "both, all layers alike": (8, -4)}
     shifts["both, linear layers only"] = (14, -28)
@@ -172,7 +172,7 @@ def utilization(used):
 
 
 def prefetch(steps):
-    """What rank 0 computes and what its link carries over time, by how many layers are gathered ahead."""
+    """Computing of rank 0 and collectives on its link over time, by the number of layers gathered ahead."""
     shown = {ahead: step for ahead, step in steps.items() if ahead < 3}
     figure, panels = plt.subplots(len(shown), 1, figsize=(10.5, 5), sharex=True, layout="constrained")
     looks = {

@@ -956,11 +956,11 @@ print(f"\nFigures: {FIGURES}/")
 #   messages advance: [tests](../../tests/minigrad_course/machines/test_virtual_times.py); no algorithm is
 #   much faster than the one that `auto` chooses: [tests](../../tests/backends/test_cluster.py). The counted
 #   bytes of part 1 and the rehearsed step of part 2 are proved only here, for the cases shown.
-# - A plan's bytes, operations and memory are those of ranks that run it, for drawn transformers and grids:
-#   [tests](../../tests/backends/planner/test_planner.py).
+# - The planner's bytes, operations and memory equal the counts of ranks that run, for drawn transformers and
+#   grids: [tests](../../tests/backends/planner/test_planner.py).
 # - A count of operations equals the weights, the planner and the paper, exactly:
 #   [tests](../../tests/minigrad_course/machines/test_transformer_flops.py); the time and the memory of
-#   prefetch are those of real ranks, for drawn layers:
+#   prefetch equal the ones of real ranks, for drawn layers:
 #   [tests](../../tests/minigrad_course/machines/test_prefetch.py).
 # - Whichever rank dies, and whenever, elastic training equals serial training, and every sample counts once:
 #   [tests](../../tests/backends/data_parallel/test_elastic.py). Checkpoints are tried in lesson 16.
