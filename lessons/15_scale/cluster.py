@@ -43,10 +43,10 @@ def buckets(layers, size):
 
 def step_seconds(forward, backward, buckets, allreduce):
     """Seconds of a data-parallel step: bucket j is done at C_j = max(R_j, C_(j-1)) + c_j (Li et al. 2020)."""
-    done = 0.0
+    end = 0.0
     for nbytes, ready in buckets:
-        done = max(forward + ready * backward, done) + allreduce(nbytes)
-    return max(forward + backward, done)
+        end = max(forward + ready * backward, end) + allreduce(nbytes)
+    return max(forward + backward, end)
 
 
 def efficiency(seconds, layers, allreduce, bucket_bytes):
