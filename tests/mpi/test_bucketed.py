@@ -65,7 +65,7 @@ assert not backend.overlaps  # all ranks are on this machine
 """
 
 
-@pytest.mark.parametrize("n", [2, 3, pytest.param(4, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("n", [3, *(pytest.param(n, marks=pytest.mark.thorough) for n in (2, 4))])
 def test_buckets_train_like_serial(pool, n):
     pool.run(n, LAW)
 

@@ -42,7 +42,7 @@ print("fine")
 """
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@pytest.mark.parametrize("n", [2, 3, *(pytest.param(n, marks=pytest.mark.thorough) for n in (1, 4))])
 def test_each_is_what_it_is_called(pool, n):
     pool.run(n, LAWS.replace("EXAMPLES", str(settings().max_examples)))
 

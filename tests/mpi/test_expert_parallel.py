@@ -33,6 +33,6 @@ for strategy in strategies:
 """
 
 
-@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("n", [2, pytest.param(4, marks=pytest.mark.thorough)])
 def test_trains_like_serial(pool, n):
     pool.run(n, EXPERTS)

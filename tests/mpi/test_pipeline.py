@@ -114,11 +114,12 @@ for traced in (False, True):
 @pytest.mark.parametrize(
     ("n", "recompute"),
     [
-        (2, (False, True)),
+        (2, (True,)),
         (3, (False,)),
-        pytest.param(3, (True,), marks=pytest.mark.thorough),
-        (4, (True,)),
-        pytest.param(4, (False,), marks=pytest.mark.thorough),
+        *(
+            pytest.param(n, (recompute,), marks=pytest.mark.thorough)
+            for n, recompute in ((2, False), (3, True), (4, True), (4, False))
+        ),
     ],
 )
 def test_every_schedule_trains_like_serial(pool, n, recompute):
