@@ -32,7 +32,7 @@ for name, number in EXAMPLES.items():
 
 def pytest_addoption(parser):
     lanes = parser.getgroup("lanes")
-    lanes.addoption("--thorough", action="store_true", help="run every test, on nearly four times as many examples")
+    lanes.addoption("--thorough", action="store_true", help="run every test, on more examples")
     lanes.addoption("--double", action="store_true", help="run the tests on a double of CuPy")
     lanes.addoption("--share", metavar="K/N", help="run the K-th of N shares of the lane's tests")
 

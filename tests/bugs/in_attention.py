@@ -59,7 +59,8 @@ def block() -> nn.TransformerBlock:
     result = nn.TransformerBlock(4, 2, hidden=3, rng=0, dtype=np.float64)
     for i, p in enumerate(result.parameters()):
         p.data[...] += np.random.default_rng(i).normal(size=p.shape) / 3
-    return result.to(device=DEVICE)
+    result.to(device=DEVICE)
+    return result
 
 
 def a_block_is_its_definition() -> None:
