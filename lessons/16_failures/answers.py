@@ -39,9 +39,7 @@ def one_sync_less(student):
     shown = ", ".join(f"{count} with {name}" for name, count in outcomes.items())
     words = f"{sum(outcomes.values())} states after the save: {shown}"
     assert student.SAVE == ["write new", "rename new to old", "sync folder"], f"{words}; leave out 'sync new'"
-    return (
-        f"{words}: the sync of a folder makes its names safe, and the bytes of a file need one of their own"
-    )
+    return f"{words}: the sync of a folder makes its names safe, and the bytes of a file need a sync, too"
 
 
 def sent_and_held(hosts, n):
@@ -61,7 +59,7 @@ def more_hosts(student):
     sent, stored = sent_and_held(student.HOSTS, n)
     words = f"with {student.HOSTS} hosts a rank sends {sent:,} bytes and holds {stored:,}"
     assert student.HOSTS == 11, f"{words}; take 11 hosts"
-    return f"{words}: each of its ten parts goes once around the ring, and they are one piece together"
+    return f"{words}: each of its ten parts goes once around the ring, and ten parts are one piece"
 
 
 def comes_back(lost, ranks):
@@ -87,9 +85,7 @@ def survived(student):
                 )
     pairs = [set(pair) for pair in combinations(range(8), 2)]
     bad = sum(not student.is_restored(pair, 8) for pair in pairs)
-    return (
-        f"{bad} of {len(pairs)} pairs of 8 hosts lose a piece: those of neighbors, and 7 and 0 are neighbors"
-    )
+    return f"{bad} of {len(pairs)} pairs of 8 hosts lose a piece: the neighbors, and 7 and 0 are neighbors"
 
 
 QUESTIONS = [

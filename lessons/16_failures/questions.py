@@ -8,9 +8,9 @@ and run minigrad lesson 16 --check.
 # ## 1. One sync less
 # A program saves a generation in four operations: it writes a new file, syncs it, renames it over the old
 # one, and syncs the folder. No crash loses both generations. Edit: leave out the first sync, of the file; the
-# second stays. What comes back after a crash that happens when the save has returned?
+# second stays. The save returns, and then the power fails. What does a reader find?
 #
-# - a: always the new generation: the sync of the folder makes all in it safe
+# - a: always the new generation: the sync of the folder makes everything in it safe
 # - b: the new one or the old one
 # - c: the new one or nothing: the name is safe, and the bytes are not
 
@@ -20,8 +20,8 @@ SAVE = ["write new", "sync new", "rename new to old", "sync folder"]
 
 # %% [markdown]
 # ## 2. More hosts
-# Three hosts of one rank each save pieces of 1,000,000 bytes in memory, by parity. Each rank holds half a
-# piece for the others, and sends one piece. Edit: 11 hosts. What changes?
+# Three hosts, each with one rank, save pieces of 1,000,000 bytes in memory, by parity. Each rank holds half
+# a piece for the others, and sends one piece. Edit: 11 hosts. What changes?
 #
 # - a: it holds a tenth of a piece, and sends one piece as before
 # - b: it holds a tenth of a piece, and sends a tenth
@@ -34,7 +34,7 @@ HOSTS = 3
 # %% [markdown]
 # ## 3. Which losses are survived?
 # With partner copies and one rank on each host, rank r holds a copy of the piece of rank r - 1, and rank 0
-# holds that of the last rank. Any one host may be lost; some pairs may be, too.
+# holds a copy of the last rank's piece. Any one host may be lost, and some pairs of hosts, too.
 #
 # Prediction: of the 28 pairs of 8 hosts, how many lose a piece?
 #
@@ -42,7 +42,8 @@ HOSTS = 3
 # - b: 8
 # - c: 7
 #
-# Edit: write the function, in one line or more. Now it says that one lost rank is no loss, and two are one.
+# Edit: write the function, in one line or more. As it is here, it says that any one lost rank is survived,
+# and that two never are.
 
 # %%
 PREDICTION_3 = ""

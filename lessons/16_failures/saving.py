@@ -1,6 +1,6 @@
 """Four programs that save a generation of two ranks on a disk, and what a reader finds after a crash.
 
-Each program is what one sees in training scripts; the disk is recorded, so that every crash can be tried.
+The first three are common in training scripts. The disk is recorded, so that every crash can be tried.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from safetensors.numpy import load, save
 
 from backends.checkpoint import Checkpoints
 from backends.comm import run_ranks
+from backends.comm.collectives import barrier
 
 RANKS = 2
 OUTCOMES = "old", "new", "mix", "nothing"
@@ -36,14 +37,14 @@ def over_the_old_files(disk, step):
 
 
 def rename_without_sync(disk, step):
-    """Write beside the old files, and rename. The bytes may still be on their way when the name is there."""
+    """Write next to the old files, and rename. The name may be on the disk before the bytes."""
     for rank in range(RANKS):
         disk.fill(FOLDER / f"rank-{rank}.tmp", content(step))
         disk.rename(FOLDER / f"rank-{rank}.tmp", FOLDER / f"rank-{rank}")
 
 
 def remove_then_rename(disk, step):
-    """All files into a new folder, each synced; then the old folder goes, and the new one gets its name."""
+    """Write all files into a new folder, each synced; remove the old folder; give its name to the new one."""
     new, final = FOLDER / "new", FOLDER / "latest"
     disk.make_folder(new)
     for rank in range(RANKS):
@@ -58,14 +59,21 @@ def remove_then_rename(disk, step):
 
 
 def as_the_library(disk, step):
-    """``Checkpoints``: a folder of its own, a manifest with checksums, one rename; then the oldest goes."""
+    """``Checkpoints`` on two ranks: a new folder with a manifest, one rename; then the old folder goes.
+
+    Rank 1 writes its file before rank 0 begins, so that the operations come in the same order each time.
+    """
 
     def work(comm):
         generations = Checkpoints(FOLDER, comm, keep=1, disk=disk)
-        generations.write(step, {f"w{rank}": np.full(2, step, np.float32) for rank in range(RANKS)}, {})
-        generations.wait()
+        arrays = {f"w{rank}": np.full(2, step, np.float32) for rank in range(RANKS)}
+        for rank in reversed(range(RANKS)):
+            if comm.rank == rank:
+                generations.write(step, arrays, {})
+                generations.wait()
+            barrier(comm)
 
-    run_ranks(1, work)  # one rank writes for both: its operations come in the same order each time
+    run_ranks(RANKS, work)
 
 
 PROGRAMS = {

@@ -1,4 +1,4 @@
-"""Trainings that fail: one on a virtual clock, whose hosts fail at drawn times, and one that loses a rank."""
+"""Trainings that fail: one on a virtual clock, whose hosts fail at drawn times, and one whose rank fails."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Failure(RuntimeError):
     """A host fails."""
 
 
-class Night(NamedTuple):
+class Run(NamedTuple):
     """A training with failures: its weights, steps computed, failures, and time on the virtual clock."""
 
     weights: dict[str, np.ndarray]
@@ -76,12 +76,39 @@ def train_with_failures(steps, interval, lifetimes, folder):
         computed += len(done)
         time += lifetime if weights is None else cluster.seconds
         if weights is not None:
-            return Night(weights, computed, failures, time)
+            return Run(weights, computed, failures, time)
+    raise RuntimeError("more failures than lifetimes were drawn")
+
+
+class Clock(NamedTuple):
+    """What the clock of a training with failures shows: steps computed, failures, and the time."""
+
+    steps: int
+    failures: int
+    time: float
+
+
+def clock_with_failures(steps, interval, lifetimes):
+    """The Clock of ``train_with_failures``, from the times alone."""
+    time, computed, saved = 0.0, 0, 0
+    for failures, lifetime in enumerate(lifetimes):
+        now, done = STEP, saved
+        while now <= lifetime:  # a step is computed
+            done, computed = done + 1, computed + 1
+            if done == steps:
+                return Clock(computed, failures, time + now)
+            if done % interval == 0:
+                now += 1.0
+                if now > lifetime:
+                    break
+                saved = done
+            now += STEP
+        time += float(lifetime)
     raise RuntimeError("more failures than lifetimes were drawn")
 
 
 def stops_at(comm, lifetime):
-    """Raise Failure where this host's life is over."""
+    """Raise Failure if this host's lifetime is over."""
     if comm.time() > lifetime:
         raise Failure
 
@@ -96,7 +123,7 @@ def small_batch(step):
     return Batch(rng.normal(size=(8, 8)), rng.integers(0, 4, 8))
 
 
-# Four ranks, one of which is lost
+# Four ranks, one of which fails
 
 
 SAVES_EVERY = 4  # steps
@@ -104,7 +131,7 @@ PATTERNS = np.random.default_rng(10).normal(size=(10, 1, 28, 28))
 
 
 def noisy_patterns(step, samples=24):
-    """A batch: each class has a pattern, and each sample is its pattern with much noise."""
+    """A batch: each class has a pattern, and a sample is the pattern of its class with much noise."""
     rng = np.random.default_rng(step)
     classes = rng.integers(0, 10, samples)
     return Batch(0.1 * PATTERNS[classes] + 0.5 * rng.normal(size=(samples, 1, 28, 28)), classes)
@@ -133,8 +160,9 @@ def state_in(pieces):
 def train(comm, memory, losses, *, resumes=False, lost=None):
     """Train on BATCHES with ZeRO stage 2 and Adam, and save in ``memory``, if there is one.
 
-    Begins from the newest generation there if it ``resumes``. Rank 0 puts the loss of each step into
-    ``losses``. ``lost`` is (rank, step) of a rank that ends. Gives the first step, and the weights.
+    If it ``resumes``, it begins from the newest generation there. Rank 0 puts the loss of each step into
+    ``losses``. ``lost`` is (rank, step) of a rank that fails in the middle of a step, after its forward pass.
+    Returns the first step, and the weights.
     """
     model, backend = mlp(np.random.default_rng(0)).to(dtype=np.float64), Sharded(comm, stage=2)
     start, pieces = memory.restore(comm) if resumes else (0, [])
@@ -145,10 +173,14 @@ def train(comm, memory, losses, *, resumes=False, lost=None):
     if resumes:
         load_state(comm, backend, model, optimizer, arrays, facts, same_layout=False)
     for step in range(start, len(BATCHES)):
-        if lost == (comm.rank, step):
-            raise Failure
+
+        def loss_fn(scores, labels, step=step):
+            if lost == (comm.rank, step):
+                raise Failure
+            return ops.cross_entropy(scores, labels)
+
         optimizer.zero_grad()
-        loss = backend.step(model, BATCHES[step], ops.cross_entropy)
+        loss = backend.step(model, BATCHES[step], loss_fn)
         backend.update(model, optimizer)
         if comm.rank == 0:
             losses[step] = loss
