@@ -132,7 +132,7 @@ def which_gather(student):
     assert off > 0.01, f"the gradient of the tokens is right, to {off:.0e}; take join_in"
     return (
         f"the gradient of the tokens is off by {off:.0%} of its largest element: each rank computes "
-        "something else with all tokens, and join_in does not bring the other rank's gradient of them"
+        "something else with all tokens, and join_in does not add the other rank's gradient of them"
     )
 
 
@@ -144,7 +144,7 @@ def time_in_pairs(order, causal):
 
 def without_a_mask(student):
     plain, zigzag = (time_in_pairs(order, student.CAUSAL) for order in ("contiguous", "zigzag"))
-    shown = f"rows in plain order last {plain} pairs, in zig-zag order {zigzag}"
+    shown = f"attention lasts {plain} pairs in plain order, {zigzag} in zig-zag order"
     assert student.CAUSAL is False, f"{shown}; take CAUSAL = False"
     assert plain == zigzag == 64 * 64 // 4, shown
     return f"{shown}: all tiles are full, 16 x 16 pairs, so no rank waits in any order"
@@ -189,9 +189,7 @@ def run_on(student):
     shown = f"the scores of the two documents are off by {off[0]:.0e} and {off[1]:.0e}"
     assert student.PLACES == "run on", f'{shown}; let the places "run on"'
     assert off[0] < 1e-12 < 1e-4 < off[1], shown
-    return (
-        f"{shown}: the second one gets the vectors of places 5 to 8, which say that letters stand before it"
-    )
+    return f"{shown}: the second one gets the vectors of places 5 to 8, which say that letters come before it"
 
 
 QUESTIONS = [

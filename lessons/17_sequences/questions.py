@@ -9,10 +9,10 @@ from backends.comm import differentiable
 # %% [markdown]
 # ## 1. What a token can change
 # Six tokens, with a causal mask. If token 0 gets another embedding, the results of attention change for all
-# six. Edit: token 3 gets another one instead. Which results change, the others keeping all their bits?
+# six. Edit: token 3 gets another embedding instead. Which results change? (All others keep their bits.)
 #
-# - a: those of tokens 0 to 3, from which token 3 takes its mean
-# - b: those of tokens 3, 4 and 5
+# - a: the results of tokens 0 to 3, from which token 3 takes its mean
+# - b: the results of tokens 3, 4 and 5
 # - c: all, by a little: the weights of a row have the sum 1
 
 # %%
@@ -21,13 +21,13 @@ TOKEN_THAT_CHANGES = 0
 
 # %% [markdown]
 # ## 2. A tile without keys
-# A query may see no key of a tile. The tile then gives the value 0, and as lse the number below. With 0 it
-# counts as one more key, with the score 0 and the value 0, and the merged result is wrong. Edit: let it be
-# float("-inf"), the logarithm of a sum of nothing. What happens where such a tile is merged with others?
+# A query may see no key of a tile. The result of such a tile is 0, and its lse is the number below. With an
+# lse of 0 the tile counts as one more key, with the score 0 and the value 0, and the merged result is wrong.
+# Edit: let lse be float("-inf"), the logarithm of a sum of nothing. What happens when such a tile is merged?
 #
 # - a: the result becomes NaN: -inf - -inf is computed
 # - b: the result is right up to rounding, but some bits change with each empty tile
-# - c: nothing: the result has the same bits as without it
+# - c: nothing: the result has the same bits as without the tile
 
 # %%
 PREDICTION_2 = ""
@@ -50,7 +50,7 @@ TOKENS = 512
 # ## 4. A certain beginning
 # The tables of a transformer begin with random numbers of the standard deviation below, and the loss of 92
 # symbols before any training is log 92 = 4.52, to 0.1. Edit: let the deviation be 1, fifty times as much. The
-# norms make the vectors before the last product as large as before. What is the first loss?
+# norms still give the vectors before the last product the same size. What is the first loss?
 #
 # - a: more than 10: scores are far apart, and the net is certain of symbols that do not come
 # - b: 4.52 again: random scores are right for one symbol of 92 on average
@@ -62,10 +62,10 @@ DEVIATION = 0.02
 
 # %% [markdown]
 # ## 5. A bias for the keys
-# Attention of one head of four numbers, in which a bias is added to the vectors named below. The gradient of
-# a bias of the queries is of the size 1. Edit: add it to the "keys". What is its gradient?
+# Attention with one head of four numbers. A bias is added to the vectors named below. The gradient of a bias
+# of the queries is about 1. Edit: add the bias to the "keys". What is its gradient?
 #
-# - a: of the same size: queries and keys play the same part in a product
+# - a: about 1: queries and keys play the same part in a product
 # - b: 0, up to rounding
 # - c: the same numbers with the other sign
 
@@ -75,14 +75,14 @@ BIAS_OF = "queries"
 
 # %% [markdown]
 # ## 6. Which gather
-# Two ranks have half of the tokens each. Before the product with qkv each rank gathers all of them, by the op
-# below, and computes with its own heads; after it comes a reduce-scatter. All gradients are those of one
+# Two ranks have half of the tokens each. Before the product with qkv each rank gathers all tokens, by the op
+# below, and computes with its own heads; then comes a reduce-scatter. All gradients are those of one
 # machine. Edit: take differentiable.join_in instead, with the same arguments. Its forward is the same. What
 # is wrong then?
 #
 # - a: nothing: both gather, so both have the same gradient
-# - b: the gradient of the tokens has only what came through the rank's own heads
-# - c: the gradient of the tokens is twice as large, as both ranks count it
+# - b: the gradient of the tokens has only the part that came through the rank's own heads
+# - c: the gradient of the tokens is twice too large, since both ranks count it
 
 # %%
 PREDICTION_6 = ""
@@ -95,12 +95,12 @@ def gathered(x, comm):
 
 # %% [markdown]
 # ## 7. A ring without a mask
-# Four ranks share 64 tokens on a ring. With the causal mask, rows in plain order last 904 pairs, and rows in
-# zig-zag order 520. Edit: no mask; each query sees all keys, also the later ones. How long do they last?
+# Four ranks share 64 tokens on a ring. With the causal mask, attention lasts 904 pairs in plain order, and
+# 520 in zig-zag order. Edit: no mask; each query sees all keys, also the later ones. How long does it last?
 #
-# - a: plain order longer, and zig-zag still shorter, by the same quotient of 1.74
-# - b: both as long
-# - c: zig-zag order longer than plain order: its ranks have two blocks each
+# - a: longer in plain order than in zig-zag order, by the same quotient of 1.74
+# - b: as long in both orders
+# - c: longer in zig-zag order: its ranks have two blocks each
 
 # %%
 PREDICTION_7 = ""
@@ -108,7 +108,7 @@ CAUSAL = True
 
 # %% [markdown]
 # ## 8. More ranks than heads
-# A row of 8 tokens with 4 heads is turned by all-to-alls. On four ranks each has one head, and the result is
+# A row of 8 tokens with 4 heads is split by all-to-alls. On four ranks each has one head, and the result is
 # that of one machine. Edit: take 8 ranks. What happens?
 #
 # - a: an error: there are not enough heads
