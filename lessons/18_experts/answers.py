@@ -49,7 +49,7 @@ def last_ones(student):
     return f"{shown}: places go to the first tokens of a row, whatever the gates are"
 
 
-def by_a_hair(student):
+def by_a_small_margin(student):
     experts = nn.Experts(4, 4, penalty=0.01, rng=0, dtype=np.float64)
     experts.gate.data[...] = np.eye(4) * student.PRODUCT
     with ForwardPass(0, np.arange(1)) as current:
@@ -59,7 +59,7 @@ def by_a_hair(student):
     assert abs(current.penalty() - 0.01) < 1e-5, shown
     return (
         f"{shown}: the mean gates are all nearly 1/4, and the sum of f P is 1 times 1/4. The counts are as "
-        "uneven as can be; but the gradient lowers the gate of expert 0, and here a hair is enough"
+        "uneven as can be; but the gradient lowers the gate of expert 0, and here a small change is enough"
     )
 
 
@@ -94,7 +94,7 @@ def places_for_ranks(student):
     assert student.CAPACITY == 6, f"{shown}; take 6.0"
     assert without < 1e-12 < 1e-3 < off, shown
     return (
-        f"{shown}: nobody is dropped, so only the penalty knows who shares places. A product of a mean share "
+        f"{shown}: no token is dropped, so only the penalty depends on who shares places. A product of a mean share "
         "and a mean gate is another number for all tokens of a rank than for each sample"
     )
 
@@ -154,7 +154,7 @@ def slow_network(student):
 QUESTIONS = [
     Question("b", gate_without_choice, (("NUMBER_OF_EXPERTS = 3", "NUMBER_OF_EXPERTS = 1"),)),
     Question("b", last_ones, (("= (0.9, 0.8, 0.7, 0.6)", "= (0.6, 0.7, 0.8, 0.9)"),)),
-    Question("b", by_a_hair, (("PRODUCT = 1000.0", "PRODUCT = 0.001"),)),
+    Question("b", by_a_small_margin, (("PRODUCT = 1000.0", "PRODUCT = 0.001"),)),
     Question("c", without_tokens, (("SAMPLES = 2", "SAMPLES = 1"),)),
     Question("c", places_for_ranks, (("CAPACITY = 1.0", "CAPACITY = 6.0"),)),
     Question("b", second_choice, (("CHOICES = 1", "CHOICES = 2"),)),

@@ -1,9 +1,21 @@
 """Lesson 18. Experts: many networks, of which each token uses a few.
 
-Lecture section: experts, model parallelism whose messages depend on the data. A gate that chooses and learns;
-experts with a limited number of places; what keeps them balanced; experts on several ranks, and the messages
-that carry tokens to them and back; when all of this pays; and how the messages can be hidden. Survey: Fedus,
-Dean and Zoph 2022, "A review of sparse expert models in deep learning", arXiv:2209.01667.
+Lecture section: experts, model parallelism whose messages depend on the data. This lesson shows a gate that
+chooses and learns; experts with a limited number of places; a penalty that keeps them balanced; experts on
+several ranks, and the messages that carry tokens to them and back; when all of this pays; and how the
+messages can be hidden. Survey: Fedus, Dean and Zoph 2022, "A review of sparse expert models in deep
+learning", arXiv:2209.01667.
+
+The slide asks: how can a network have many times more weights without more work for each token?
+
+You need: lesson 05, all-to-alls; lesson 13, the virtual clock; lesson 17, the block of a transformer; what a
+binomial distribution is.
+
+Time: about 70 minutes; the program runs for about 5 seconds.
+
+After this you can: compute a gate and its gradient; compute the places of an expert and the share that chance
+drops; say what the penalty rewards; count the messages and bytes of a mixture on several ranks; decide when
+experts pay; compute how much of an all-to-all is hidden.
 
     python lessons/18_experts/lesson.py
 
@@ -46,7 +58,7 @@ FIGURES = start_lesson("18_experts")
 #
 # A *gate* chooses. It is a matrix with a row for each expert. The products of a token with the rows, through
 # a softmax, are the token's gates: positive numbers with the sum 1, one for each expert. The token goes to
-# the expert with the largest gate, and what the expert makes of it is multiplied by this gate.
+# the expert with the largest gate, and the expert's result is multiplied by this gate.
 #
 # An example with four tokens of two numbers and three experts. The rows of the gate are (ln 4, 0), (0, ln 4)
 # and (0, 0). For the token (1, 0) the products are ln 4, 0 and 0, the exponentials 4, 1 and 1, and the gates
@@ -72,13 +84,15 @@ for x, row, e, y in zip(TOKENS, gates, chosen, results, strict=True):
     print(f"   token ({x[0]:2g},{x[1]:2g}): gates {shown_gates}, expert {e}, result ({y[0]:.4g}, {y[1]:.4g})")
 off = np.abs(results - [[2, 0], [0, 4], [4 / 3, 4 / 3], [-6, -6]]).max()
 assert off < 1e-13 and list(chosen) == [0, 1, 0, 2], f"results are off by {off:.0e}, experts {chosen}"
+
+# %%
 save(drawings.four_tokens(TOKENS, gates, chosen, FACTORS), FIGURES / "gates.png")
 
 # %% [markdown]
-# Now with real experts: nets of two layers. `transform` takes tokens that are sorted by expert, and
-# `mixture_by_hand` sorts them, and undoes this at the end. On the tape of lesson 02 it has gradients. The
-# library's mixture is `nn.Experts` (`minigrad/nn/experts.py`; `grouped_linear.py` is the product of each
-# expert with its own tokens). Its `capacity` is what part 2 is about; here there is room for all.
+# Now with real experts: nets of two layers. `transform` takes tokens that are sorted by expert.
+# `mixture_by_hand` sorts the tokens, and undoes this at the end. On the tape of lesson 02 it has gradients.
+# The library's mixture is `nn.Experts` (`minigrad/nn/experts.py`; `grouped_linear.py` is the product of each
+# expert with its own tokens). Part 2 explains its `capacity`; here there is room for all tokens.
 
 # %%
 WIDTH, HIDDEN, FEW = 8, 16, 3
@@ -86,7 +100,7 @@ rng = np.random.default_rng(18)
 
 
 def transform(rows, counts, w):
-    """What the experts make of rows, of which the first counts[0] are for expert 0, the next for expert 1."""
+    """The experts' results for rows that are sorted: the first counts[0] are for expert 0, and so on."""
     parts = []
     for e, end in enumerate(np.cumsum(counts)):
         h = ops.gelu(ops.linear(rows[end - counts[e] : end], w["weight1"][e], w["bias1"][e]))
@@ -110,15 +124,14 @@ by_hand = measured.gradients(mixture_by_hand, arrays)
 y, x_gradient = measured.of_layer(experts, arrays["x"][None])
 library = {"y": y[0], "x": x_gradient[0]} | {n: p.grad for n, p in experts.named_parameters().items()}
 off = measured.largest_error(by_hand, library)
-print(f"   nn.Experts: result and all gradients are those by hand to {off:.0e}")
+print(f"   nn.Experts: result and all gradients are off by {off:.0e} from those by hand")
 assert off <= 1e-13, f"nn.Experts is off by {off:.1e}, limit 1e-13"
 
 # %% [markdown]
-# How can the gate learn? Which expert is the largest is a jump: if the gate changes a little, the choice is
-# the same, and nothing follows from a small change. But the result is multiplied by the gate. If the expert's
-# result makes the loss smaller, a larger gate makes it smaller still, and so the gate learns that this expert
-# suits this token. We compare the gradient of the gate with differences of the loss, with and without the
-# factor.
+# How can the gate learn? A choice has no gradient: if the gate changes a little, the choice is the same, and
+# so is the result. But the result is multiplied by the gate. If the expert's result makes the loss smaller, a
+# larger gate makes it smaller still, and so the gate learns that this expert suits this token. We compare the
+# gradient of the gate with differences of the loss, with and without the factor.
 
 # %%
 for weighted in (True, False):
@@ -133,20 +146,19 @@ for weighted in (True, False):
 # %% [markdown]
 # *Why is the gate a factor, although only one expert is used?* Without it the gate has no gradient at all, as
 # the last line shows. *What if two gates are equal?* Then the lower expert comes first, as for the third
-# token of the example. This must be a rule: a rank that rounds differently would send the token elsewhere.
-# *What becomes of the gate of one expert?* It is the softmax of one number, 1, and its gradient is 0: the
-# mixture is an ordinary net. With two experts for each token (`choices=2`) their gates are divided by their
-# sum.
+# token of the example. The rule must be fixed, so that all ranks choose alike. *What is the gate of a single
+# expert?* The softmax of one number, which is always 1, and its gradient is 0: the mixture is an ordinary
+# net. With two experts for each token (`choices=2`) their gates are divided by their sum.
 #
 # Read: Shazeer et al. 2017, "Outrageously large neural networks", arXiv:1701.06538, section 2.
 #
 # ## 2. A capacity drops tokens
-# Nothing says that the experts get equally many tokens. On several ranks the longest queue decides how long
-# all wait, and its length is not known before. So an expert has a *capacity*: for a row of S tokens it has C
-# = ceil(f k S / E) places, where E is the number of experts, k the number of choices of a token, and f the
-# *capacity factor*. At f = 1 there are just enough places for all, if they are evenly used. A token whose
-# expert has no place left is *dropped* there: it gets 0, and the residual of the block passes it on
-# unchanged.
+# Nothing ensures that the experts get equally many tokens. On several ranks the expert with the most tokens
+# decides how long all ranks wait, and how many it gets is not known in advance. So an expert has a
+# *capacity*: for a row of S tokens it has C = ceil(f k S / E) places, where E is the number of experts, k the
+# number of experts that a token chooses, and f the *capacity factor*. At f = 1 there are just enough places
+# for all, if they are evenly used. A token whose expert has no place left is *dropped*: the mixture gives 0
+# for it, and the block's residual (lesson 17) passes it on unchanged.
 #
 # Places are given in a fixed order: the first choices of all tokens, from the first token to the last, then
 # the second choices. In the example of part 1 the experts are 0, 1, 0 and 2. With f = 3/4, C is 1, and the
@@ -169,6 +181,7 @@ def places_by_hand(choices, experts, capacity):
     return with_place, dropped
 
 
+# %%
 with_place, dropped = places_by_hand(chosen[:, None], 3, capacity_of(4, 3, 1, 0.75))
 print(
     f"   f = 0.75: tokens {sorted(t for t, _ in with_place)} of the example have a place, {dropped} has none"
@@ -177,6 +190,7 @@ assert with_place == {(0, 0), (1, 0), (3, 0)} and dropped == 1, (
     f"{len(with_place)} kept, {dropped} dropped; expected 3, 1"
 )
 
+# %%
 rows, length, choices = 50, 12, 2
 drawn = rng.random((rows, length, FEW))
 for factor in (0.0, 0.5, 1.0, 1.25):
@@ -201,9 +215,9 @@ for factor in (0.0, 0.5, 1.0, 1.25):
 #
 #     share dropped = E / S  sum over x > C of (x - C) Binomial(x; S, 1 / E)
 #
-# We compare it with gates that are drawn at random, for rows of 64 tokens and 8 experts, and with a gate that
-# has learned. `trained` (in training.py) trains a small transformer, which has 8 experts in place of its
-# feed-forward net, for a hundred steps on the prose of this course.
+# Below, this formula is compared with gates that are drawn at random, for rows of 64 tokens and 8 experts,
+# and with a gate that has learned. `trained` (in training.py) trains a small transformer, which has 8 experts
+# in place of its feed-forward net, for a hundred steps on the prose of this course.
 
 # %%
 FACTORS = 0.5, 0.75, 1.0, 1.25, 1.5, 2.0, 4.0, 8.0
@@ -227,32 +241,34 @@ for name, line in (("formula", formula), ("drawn", [share for share, _ in unifor
 for f, share, (mean, error), own in zip(FACTORS, formula, uniform, learned, strict=True):
     assert abs(mean - share) <= 3 * error + 1e-12, f"f {f}: {mean:.4f} dropped, {share:.4f} by the formula"
     assert own > share or f > 2, f"f {f}: {own:.4f} dropped by the learned gate, {share:.4f} by chance"
+
+# %%
 save(drawings.dropped(FACTORS, formula, uniform, learned), FIGURES / "dropped.png")
 
 # %% [markdown]
 # Even at f = 1, where there are places for all, chance alone drops 13 %. The learned gate drops about half of
-# the tokens: it likes a few experts much more than the others. Only f = E is safe, with places for all tokens
-# in each expert, most of which stay empty. What to do against this is part 3.
+# the tokens: it prefers a few experts. Only f = E is safe, with places for all tokens in each expert, and
+# most of these places stay empty. Part 3 shows a better way.
 #
-# *Where does a dropped token go?* Nowhere: the mixture gives 0, and the block's residual adds it to the
-# token. *Who is dropped first, and is that fair?* The last tokens of a row, whatever their gates are: with a
-# causal mask these are the tokens that know most. *Does a token depend on later ones?* With several choices,
-# yes: the first choice of a later token takes a place before the second choice of an earlier one. The net is
-# then not causal, and its training loss is a little too good. With one choice only the row's length matters,
-# since C depends on it: the beginning of a row, taken alone, is treated otherwise than in the whole row. And
-# generation reads the last token, which is dropped most often. *Why is a row a group of its own, and not the
-# batch?* Then it does not matter which rank has which row; with places for the whole batch all ranks would
-# have to agree, before every dispatch, on who comes first.
+# *Where does a dropped token go?* To no expert: the mixture gives 0, and the block's residual adds this 0 to
+# the token. *Who is dropped first, and is that fair?* The last tokens of a row, whatever their gates are:
+# with a causal mask these are the tokens that know most. *Does a token depend on later ones?* With several
+# choices, yes: the first choice of a later token takes a place before the second choice of an earlier one.
+# The net is then not causal, and its training loss is a little too good. With one choice only the row's
+# length matters, since C depends on it: the beginning of a row, taken alone, has another C than the whole
+# row. And generation reads the last token, which is dropped most often. *Why are places given in each row,
+# and not in the whole batch?* So it does not matter which rank has which row; with places for the whole batch
+# all ranks would have to agree, in every step, on which tokens come first.
 #
 # Read: Fedus et al. 2021 (Switch Transformer), arXiv:2101.03961, section 2.2.
 #
-# ## 3. Balance must be paid for
-# An expert that gets more tokens learns faster, is better, and gets more tokens: the gate likes a few
-# experts, and the others learn nothing. So the loss has one more term, the *penalty*
+# ## 3. A penalty keeps the experts balanced
+# An expert that gets more tokens learns faster, becomes better, and gets more tokens still: the gate prefers
+# a few experts, and the others learn nothing. So the loss has one more term, the *penalty*
 #
 #     alpha E  sum over the experts e of f_e P_e
 #
-# where f_e (not to be mixed up with the capacity factor f) is the share of the tokens whose first choice is
+# where f_e (not the capacity factor f) is the share of the tokens whose first choice is
 # e, and P_e is the mean gate of e. If tokens and gates are the same for all experts, all f_e and P_e are 1 /
 # E, and the penalty is alpha. If all tokens go to one expert, with the gate 1, it is alpha E. f_e is a count
 # and has no gradient; the penalty makes the gates P_e smaller where f_e is large. `nn.Experts` adds it
@@ -261,7 +277,7 @@ save(drawings.dropped(FACTORS, formula, uniform, learned), FIGURES / "dropped.pn
 # loss.
 
 # %%
-print("\n3. Balance must be paid for")
+print("\n3. A penalty keeps the experts balanced")
 ALPHA = 0.01
 ends = nn.Experts(EXPERTS, EXPERTS, penalty=ALPHA, rng=0, dtype=np.float64)
 ends.gate.data[...] = 1000 * np.eye(EXPERTS)  # token e, which is 1 at e and else 0, chooses expert e
@@ -272,11 +288,13 @@ for name, tokens, expected in (
     value = measured.penalty(ends, tokens[None])
     print(f"   {name}: penalty {value:g}")
     assert abs(value - expected) < 1e-15, f"{name}: the penalty is {value}, expected {expected}"
+
+# %%
 two = nn.Experts(2, 2, penalty=ALPHA, rng=0, dtype=np.float64)
 two.gate.data[...] = np.eye(2)
 hesitant = np.array([[np.log(0.51 / 0.49), 0.0]] * 9 + [[0.0, 1000.0]])  # nine gates (0.51, 0.49), one (0, 1)
 below = measured.penalty(two, hesitant[None])
-print(f"   nine tokens choose expert 0 by a hair, one expert 1 for certain: penalty {below:.5f}")
+print(f"   nine tokens choose expert 0 by a small margin, one expert 1 for certain: penalty {below:.5f}")
 assert abs(below / (ALPHA * 2 * (0.9 * 0.459 + 0.1 * 0.541)) - 1) < 1e-12, (
     f"the penalty is {below}, not 0.00934"
 )
@@ -300,39 +318,42 @@ for name, run in (("penalty off", without), ("penalty on", balanced)):
     print(f"   {name:11}: the fullest expert has {late:.0%}, {drop:.0%} dropped, test loss {run.loss:.2f}")
 fullest = [run.shares[-20:].max(axis=1).mean() for run in (without, balanced)]
 assert fullest[0] > 0.4 and fullest[1] < 0.35, f"fullest experts: {fullest[0]:.2f} and {fullest[1]:.2f}"
+
+# %%
 save(drawings.shares_of_experts(without.shares, balanced.shares), FIGURES / "balance.png")
 
 # %% [markdown]
 # The test loss is about the same after so few steps. But with the penalty every expert gets tokens and
 # learns, and fewer are dropped.
 #
-# *Why has f_e no gradient?* It is a count, and a small change of the gates changes no count. P_e stands
-# beside it since it has a gradient. *What is the penalty at balance?* alpha. *Is that its least value?* No:
-# it is also alpha if all gates are nearly equal and all tokens go to one expert by a hair. In the third line
-# above it is smaller still: few tokens choose, with certainty, what many others almost choose. The penalty is
-# no measure of balance. It is a push, and over many steps the push makes the counts more even.
+# *Why has f_e no gradient?* It is a count, and a small change of the gates changes no count. It is multiplied
+# by P_e, which has a gradient. *What is the penalty at balance?* alpha. *Is that its least value?* No. It is
+# also alpha if all gates are nearly equal and all tokens choose the same expert by a small margin. In the
+# third line above it is even less than alpha: a few tokens choose, with certainty, the expert that many
+# others almost choose. So the penalty does not measure balance. But its gradient makes the gates of crowded
+# experts smaller, and over many steps the counts become more even.
 #
 # Read: Fedus et al. 2021, arXiv:2101.03961, section 2.2, equations 4 to 6.
 #
-# ## 4. Experts on ranks: two all-to-alls there, two back
+# ## 4. Experts on ranks: tokens go to their experts and come back
 # The experts have most of the weights, so they are shared among the ranks: with 6 experts on 4 ranks two
 # ranks have 2 and two have 1. All else is data parallelism: each rank has some rows of the batch, and its own
 # copy of the gate. A token must go to the rank of its expert, and its result must come back. Who sends how
 # much to whom depends on the tokens, so it is different in each step. The messages are all-to-alls (lesson
 # 05):
 #
-# - *counts*: how many rows come from each rank for each expert. Only integers, and without a gradient.
-# - *dispatch*: the rows. Only tokens that have a place are sent, and there is no padding.
-# - the ranks' experts compute,
-# - *combine*: the results go back by the same ways.
+# - *counts*: how many rows come from each rank for each expert. These are integers, without a gradient.
+# - *dispatch*: the rows, one for each token that has a place. There is no padding.
+# - the experts of each rank compute;
+# - *combine*: each result goes back to the rank of its token.
 #
-# Backward sends gradients: what combine sent comes back, and what dispatch sent, too. So there are five
-# all-to-alls, each of p - 1 messages for a rank, and one of them is small. What arrives is sorted by sender,
-# and the experts need it by expert. Here is all of it by hand, with three samples on four ranks:
-# rank 0 has no tokens.
+# Backward sends gradients the opposite ways: an all-to-all for combine, and one for dispatch. So there are
+# five all-to-alls, each with p - 1 messages from a rank; the counts are small. The rows that arrive are
+# sorted by sender, and must be sorted by expert. Here is all of it by hand, with three samples on four ranks,
+# so that rank 0 has no tokens.
 
 # %%
-print("\n4. Experts on ranks: two all-to-alls there, two back")
+print("\n4. Experts on ranks: tokens go to their experts and come back")
 RANKS, B, S, E, K = 4, 3, 8, 6, 2
 OF_RANKS = shares(E, RANKS)  # the experts of each rank
 layer = nn.Experts(WIDTH, E, hidden=HIDDEN, choices=K, capacity=1.0, rng=1, dtype=np.float64)
@@ -340,24 +361,25 @@ samples = rng.normal(size=(B, S, WIDTH))
 
 
 def dispatch(rows, counts, comm):
-    """Rows to the ranks of their experts; what came here, and how much from each rank for each expert."""
+    """Send rows to the ranks of their experts; return the rows received, and how many by rank and expert."""
     arrived = np.array(alltoall(comm, [counts[experts] for experts in OF_RANKS]))
     sizes = [int(counts[experts].sum()) for experts in OF_RANKS]
     return differentiable.all_to_all(rows, comm=comm, axis=0, sizes=sizes), arrived
 
 
 def by_own_experts(rows, arrived, w):
-    """What the experts of this rank make of rows that are sorted by sender; the results are, too."""
+    """The results of this rank's experts for rows that are sorted by sender, in the same order."""
     expert_of = np.repeat(np.tile(np.arange(arrived.shape[1]), len(arrived)), arrived.ravel())
     order = np.argsort(expert_of, kind="stable")
     return transform(rows[order], arrived.sum(axis=0), w)[np.argsort(order)]
 
 
 def combine(results, arrived, comm):
-    """Results to the ranks that their rows came from, where they have the order of the rows."""
+    """Send results back to the ranks of their rows, where they arrive in the order of the rows."""
     return differentiable.all_to_all(results, comm=comm, axis=0, sizes=arrived.sum(axis=1).tolist())
 
 
+# %%
 def mixture_on_ranks(w, comm, counts):
     gates = ops.softmax(ops.matmul(w["x"], ops.transpose(w["gate"])), axis=2)
     routes = route(gates.data, choices=K, capacity=1.0)
@@ -384,6 +406,7 @@ def on_a_rank(comm):
     return arrays, counts[0], sent
 
 
+# %%
 y, x_gradient = measured.of_layer(layer, samples)
 serial = {"y": y, "x": x_gradient} | {n: p.grad for n, p in layer.named_parameters().items()}
 results = run_ranks(RANKS, on_a_rank)
@@ -398,36 +421,39 @@ for rank, (arrays, _, sent) in enumerate(results):
     whole = {n: a[OF_RANKS[rank]] if n[:-1] in ("weight", "bias") else a for n, a in serial.items()}
     off = measured.largest_error(whole, arrays)
     expected = 5 * (RANKS - 1), exchange_bytes(counts, sizes, rank, WIDTH)
-    print(f"   rank {rank}: serial to {off:.0e}; sent {sent.messages} messages, {sent.bytes} bytes")
+    print(f"   rank {rank}: off by {off:.0e}; sent {sent.messages} messages, {sent.bytes} bytes")
     assert off <= 1e-12, f"rank {rank} is off by {off:.1e}, limit 1e-12"
     assert (sent.messages, sent.bytes) == expected, f"rank {rank} sent {sent}, by the formula {expected}"
+
+# %%
 save(drawings.counts(counts, [range(E)[own] for own in OF_RANKS]), FIGURES / "counts.png")
 
 # %% [markdown]
 # The bytes of a rank, forward and back, are those of the formula (`exchange_bytes`): a row of h numbers goes
-# to its expert, a result comes back, and their two gradients go the same ways; so 2 h numbers for each row
+# to its expert, a result comes back, and the two gradients go the opposite ways; so 2 h numbers for each row
 # that a rank sends to others, 2 h for each that it receives from others, and 8 bytes for each expert of the
 # others.
 #
-# *Why are the messages not all of one size?* They have as many rows as tokens chose the experts there. With
-# the same capacity for all, some systems send full messages padded with zeros, and need no counts. *What does
-# a rank without tokens send?* Counts of 0, no rows, and the results of its own experts for the others. *Which
-# order is undone, and by which permutation?* Two orders: by expert, for the rows of a rank (`routes.slots`,
-# undone by `segment_sum`), and by expert for what arrived (`order`, undone by `argsort(order)`, its inverse).
+# *Why have the messages different sizes?* A message has as many rows as tokens chose the experts of its rank.
+# With the same capacity for all, some systems send full messages padded with zeros, and need no counts. *What
+# does a rank without tokens send?* Counts of 0, no rows, and the results of its own experts for the others.
+# *Which order is undone, and by which permutation?* Two orders: by expert, for the rows of a rank
+# (`routes.slots`, undone by `segment_sum`), and by expert for what arrived (`order`, undone by
+# `argsort(order)`, its inverse).
 #
 # Read: Lepikhin et al. 2020 (GShard), arXiv:2006.16668, section 3.
 #
-# ## 5. Equal to one machine, dropped tokens too
-# The library's strategy is `ExpertParallel` (`backends/expert_parallel/expert_parallel.py`). `exchange.py`
-# beside it has the all-to-alls of part 4, and `naive.py`, which is to be read first, sends all tokens to all
-# ranks. It is data parallelism for all parameters but the experts: the gradient of an expert needs no sum
-# over ranks, since all of its tokens have come to it, from all ranks. Everything is as on one machine: which
-# tokens are dropped, the penalty, all gradients, and the parameters after three steps. Here is a transformer
-# of two blocks with 6 experts on 4 ranks, and capacity factor 1. The last batch has one sample, so three
-# ranks have none.
+# ## 5. As on one machine, also with dropped tokens
+# The library's strategy is `ExpertParallel` (`backends/expert_parallel/expert_parallel.py`). `exchange.py`,
+# in the same folder, has the all-to-alls of part 4, and `naive.py`, which is to be read first, sends all
+# tokens to all ranks. It is data parallelism for all parameters but the experts: the gradient of an expert
+# needs no sum over ranks, since the tokens of all ranks have come to it. Everything is as on one machine:
+# which tokens are dropped, the penalty, all gradients, and the parameters after three steps. Here is a
+# transformer of two blocks with 6 experts on 4 ranks, and capacity factor 1. The last batch has one sample,
+# so three ranks have none.
 
 # %%
-print("\n5. Equal to one machine, dropped tokens too")
+print("\n5. As on one machine, also with dropped tokens")
 loss = nn.CrossEntropyLoss(ignore_index=text.PADDING, class_axis=-1)
 sizes = {"symbols": 20, "length": S, "width": 16, "heads": 2, "blocks": 2}
 build = partial(transformer, **sizes, experts=E, choices=K, capacity=1.0)
@@ -445,18 +471,20 @@ for per in ("sample", "rank"):
 assert all(dropped > 0 for dropped, _ in lost), f"dropped in two blocks: {lost}"
 worst = [max(of.values()) for of in errors.values()]
 assert worst[0] <= bound_for(float) and worst[1] > 0.01, f"off by {worst[0]:.0e} and {worst[1]:.0e}"
+
+# %%
 save(drawings.errors(errors, bound_for(float)), FIGURES / "errors.png")
 
 # %% [markdown]
-# With `capacity_per="rank"` all samples of a rank share their places. This is what many systems do, and it is
-# another mixture: with another number of ranks other tokens are dropped, the penalty is another one, and so
-# is the training.
+# With `capacity_per="rank"` all samples of a rank share their places. Many systems do this, and it is
+# another function: with another number of ranks other tokens are dropped, the penalty has another value, and
+# the training differs.
 #
 # *Why are experts' gradients not all-reduced?* They are whole where the expert is; a sum over ranks would add
-# up the gradients of different experts. *What must be counted once in a norm?* The gate and all else that
-# every rank has: its square counts once, while the squares of experts are summed over the ranks. *What would
-# a capacity for the whole batch cost?* One more step before each dispatch, in which the ranks agree on the
-# places: each needs to know how many tokens of the ranks before it have chosen each expert.
+# up the gradients of different experts. *What must be counted once in a norm?* The gate and everything else
+# that every rank has: its square counts once, while the squares of experts are summed over the ranks. *What
+# would a capacity for the whole batch cost?* One more step before each dispatch, in which the ranks agree on
+# the places: each needs to know how many tokens of the ranks before it have chosen each expert.
 #
 # Read: Lepikhin et al. 2020, arXiv:2006.16668, algorithm 1.
 #
@@ -464,7 +492,8 @@ save(drawings.errors(errors, bound_for(float)), FIGURES / "errors.png")
 # What does a mixture cost? With h the width, m the neurons of an expert, E experts, k choices, in one layer:
 #
 # - *parameters*: E (2 m h + m + h), and E h for the gate. They grow with E.
-# - *operations for a token*: 4 k m h forward, and 2 E h for the gate. The first, large part is constant in E.
+# - *operations for a token*: 4 k m h forward, and 2 E h for the gate. The first, larger term does not depend
+#   on E.
 # - *bytes between ranks*: at most 4 k h numbers for each token, whatever E is. Copies of the experts on all
 #   ranks would need an all-reduce of all their gradients, which grows with E.
 #
@@ -491,9 +520,9 @@ print(f"   is twice as wide, for {same:g} times its operations")
 assert same == 1, f"{same} times the operations of a dense net of twice the width, expected 1"
 
 # %% [markdown]
-# Now counted, on four ranks, in a small layer: the parameters of `nn.Experts`, the rows that experts compute,
-# and the bytes that a rank sends in forward and backward of part 4 (the mean over the ranks). If tokens
-# choose evenly, 3/4 of them go to another rank, and the rank sends 4 h numbers for each of these.
+# Now we count, on four ranks, in a small layer: the parameters of `nn.Experts`, the rows that experts
+# compute, and the bytes that a rank sends in forward and backward of part 4 (the mean over the ranks). If
+# tokens choose evenly, 3/4 of them go to another rank, and the rank sends 4 h numbers for each of these.
 
 # %%
 MANY, small = NUMBERS[2:], []
@@ -516,6 +545,8 @@ for n in MANY:
 even = 4 * 8 * WIDTH * 64 * (RANKS - 1) / RANKS
 for n, (nbytes, _) in zip(MANY, small, strict=True):
     assert abs(nbytes / even - 1) < 0.15, f"{n} experts: {nbytes:,.0f} bytes, evenly {even:,.0f}"
+
+# %%
 save(drawings.costs(NUMBERS, costs, MANY, small, even), FIGURES / "costs.png")
 
 # %% [markdown]
@@ -523,20 +554,21 @@ save(drawings.costs(NUMBERS, costs, MANY, small, even), FIGURES / "costs.png")
 # factor: each expert has fewer tokens, and their number varies more. *What grows with p?* The number of
 # messages, and the share (p - 1) / p of rows that leave their rank. The weights that a rank holds become
 # fewer. *When is a dense net of k times the width better?* It does as many operations, drops nothing, and
-# sends nothing. A mixture pays where its many parameters lower the loss by more than this is worth: with much
-# data, and a fast network.
+# sends nothing. A mixture pays if its additional parameters lower the loss enough: with much data, and with a
+# fast network.
 #
 # Read: Rajbhandari et al. 2022 (DeepSpeed-MoE), arXiv:2201.05596.
 #
 # ## 7. Hiding the all-to-all
 # While the rows travel, the rank has nothing to compute: each half of a block waits for the one before it.
 # But a rank often has two micro-batches at hand that do not depend on each other. While the rows of one
-# travel, it can compute for the other. On a rank two things are busy then: what computes, and what sends.
+# travel, it can compute for the other. Then the processor of the rank and its link are both busy.
 #
-# We take the virtual clock of lesson 13. A *forward* is computing and then an all-to-all, again and again:
-# attention, dispatch, experts, combine. A *backward* is the same from its end: an all-to-all comes first, and
+# We use the virtual clock of lesson 13. A *forward* alternates computing and all-to-alls: attention,
+# dispatch, experts, combine. A *backward* does the same in the opposite order: an all-to-all comes first, and
 # computing takes twice as long. `in_turns` (minigrad_course/machines/overlap.py) takes a step of one and a
-# step of the other, with the all-to-alls in the background; `in_sequence` does one after the other.
+# step of the other, with the all-to-alls in the background; `in_sequence` does all steps of one, and then all
+# of the other.
 
 # %%
 print("\n7. Hiding the all-to-all")
@@ -571,23 +603,28 @@ for exchange in range(9):
     if exchange in (1, 2, 3, 4, 6):
         numbers = *clocks[:2], N * (FORWARD + BACKWARD), 2 * N * exchange, clocks[2]
         print(f"   {exchange} s" + "".join(f"{number:13g}" for number in numbers))
+
+# %%
 save(drawings.lanes(lanes), FIGURES / "lanes.png")
+
+# %%
 save(drawings.hidden(times, N * (FORWARD + BACKWARD), 2 * N), FIGURES / "hidden.png")
 
 # %% [markdown]
 # In sequence the time is the sum. In turns each step takes as long as the longer of the two: N times
-# max(forward, all-to-all) + max(backward, all-to-all). All-to-alls that are shorter than what is computed
-# beside them cost nothing; if they are longer, it is the computing that costs nothing. At 3 s, longer than a
-# forward's half and shorter than a backward's, each hides a part of the other.
+# max(forward, all-to-all) + max(backward, all-to-all). All-to-alls that are shorter than the computing at the
+# same time cost nothing; if they are longer, the computing costs nothing. At 3 s, longer than a forward's
+# half and shorter than a backward's, each hides a part of the other.
 #
 # Two forwards can hide each other's messages as well. But both begin with computing: in the first step
 # nothing is sent, and in the last one nothing is computed. So there is a *fill* of min(forward, all-to-all)
-# besides the maximum. A forward and a backward fit without it, as one begins with what the other has second.
+# besides the maximum. A forward and a backward have no fill, since one begins with computing and the other
+# with an all-to-all.
 #
 # Where do a forward and an independent backward come from at the same time? From a pipeline. *DualPipe* sends
 # half of the micro-batches through the ranks from each end (lesson 13), so that a rank has forwards of one
-# direction beside backwards of the other. We count, for 8 ranks and 20 micro-batches, how many forwards of a
-# rank are followed by a backward of another micro-batch.
+# direction together with backwards of the other. We count, for 8 ranks and 20 micro-batches, how many
+# forwards of a rank are followed by a backward of another micro-batch.
 
 # %%
 
@@ -610,14 +647,36 @@ assert least == [9, 0], f"the least pairs of a rank are {least}, expected 9 and 
 
 # %% [markdown]
 # In 1F1B the last rank has none: there each backward follows the forward of the same micro-batch and needs
-# it. DualPipe has pairs on all ranks. (Its authors also split what is computed into smaller pieces, to fit
+# it. DualPipe has pairs on all ranks. (Its authors also split the computing into smaller pieces, to fit
 # the messages better; our clock does not.)
 #
 # *What is the most that can be gained?* Half of the time, if each computing takes as long as the all-to-all
 # beside it. Equal totals are not enough: at 3 s both take 36 s, and the 72 s become 42 s, not 36 s, since a
-# forward computes for 2 s and a backward for 4 s.
-# *What does it cost?* Two micro-batches at once hold their activations, and DualPipe holds each stage's
-# weights twice. *Why not hide the messages behind the same micro-batch?* Each step needs the result of the
-# one before it. Only what depends on nothing that is under way can fill the time.
+# forward computes for 2 s and a backward for 4 s. *What does it cost?* Two micro-batches at once hold their
+# activations, and DualPipe holds each stage's weights twice. *Why can a micro-batch not hide its own
+# messages?* Each step needs the result of the step before it. Only computing that does not depend on the
+# message can fill the time.
 #
 # Read: DeepSeek-AI 2024, "DeepSeek-V3 technical report", arXiv:2412.19437, section 3.2.1.
+
+# %%
+print(f"\nFigures: {FIGURES}/")
+
+# %% [markdown]
+# ## What was proved
+# - A mixture on any number of ranks, with any number of experts and any capacity, has the results, dropped
+#   tokens and gradients of one machine, also in stacks with other strategies:
+#   [tests](../../tests/backends/expert_parallel/test_expert_parallel.py).
+# - `nn.Experts` and `route` give places, gates and penalties as their definitions by loops, and gradients as
+#   differences: [tests](../../tests/minigrad/nn/test_experts.py).
+# - Capacities, the share that chance drops, parameters, operations and bytes are those of a count:
+#   [tests](../../tests/minigrad_course/machines/test_expert_costs.py).
+# - A forward and a backward in turns last as long as the formula says, and two forwards have a fill:
+#   [tests](../../tests/minigrad_course/machines/test_overlap.py).
+#
+# Proved only by this lesson's assertions, for its cases: what a gate drops that has learned for a hundred
+# steps, and that the penalty makes its choices more even. Not proved: that experts lower the loss, and all
+# speeds.
+#
+# Next: [lesson 19](../19_sixteen_bits/lesson.py): with 16 bits for each number, messages and activations
+# become half as large.
