@@ -7,6 +7,7 @@ import ast
 import re
 
 import pytest
+from minigrad_course import LESSONS
 from minigrad_course.lesson.lessons import Lesson, lessons
 from minigrad_course.site.cells import read_cells
 
@@ -103,3 +104,77 @@ def test_drawings_have_own_cells(source):
 
 def test_the_closing_is_complete(lesson, source):
     closing_is_complete(source, lesson.file.parent, lesson is ALL[-1])
+
+
+# The laws catch mistakes
+
+RIGHT = '''"""Lesson 05. Sums.
+
+Lecture section: sums.
+
+The slide asks: what is a sum?
+
+You need: lesson 02.
+
+Time: about 5 minutes; the program runs for about 5 seconds.
+
+After this you can: add numbers.
+"""
+
+# %%
+import numpy as np
+
+# %%
+x = np.arange(3)
+print(x)
+
+# %%
+save(drawings.numbers(x), FIGURES / "numbers.png")
+
+# %% [markdown]
+# ## What was proved
+# - Sums are sums: [tests](../../tests/lessons/test_form.py).
+# - So are means: [tests](../../tests/lessons/test_lessons.py).
+#
+# Next: [lesson 06](../06_data_parallel/lesson.py): why.
+'''
+
+
+@pytest.mark.parametrize(
+    ("law", "right", "wrong"),
+    [
+        ("opening", "what is a sum?", "what a sum is."),
+        ("opening", "You need: lesson 02.", "You need: lesson 06."),
+        ("opening", "add numbers.", "add"),
+        ("opening", "for about 5 seconds", "for about 90 seconds"),
+        ("opening", "Time: about 5 minutes; the", "Time: the"),
+        ("minutes", "about 5 minutes", "about 15 minutes"),
+        ("cells", "print(x)\n", "print(x)\n" * 31),
+        ("drawings", "save(drawings", "print(x)\nsave(drawings"),
+        ("drawings", "save(drawings", "assert len(x) == 3\nsave(drawings"),
+        ("closing", "## What was proved", "## What was seen"),
+        ("closing", "# - So are means: [tests](../../tests/lessons/test_lessons.py).\n", ""),
+        ("closing", "[tests](../../tests/lessons/test_lessons.py)", "see the tests"),
+        ("closing", "tests/lessons/test_lessons.py", "tests/lessons/no_file.py"),
+        ("closing", "Next: [lesson 06]", "Then comes [lesson 06]"),
+    ],
+)
+def test_the_laws_of_the_form_catch(law, right, wrong, tmp_path):
+    def keeps_the_law(text):
+        file = tmp_path / "05_sums" / "lesson.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        lesson = Lesson.read(file)
+        laws = {
+            "opening": lambda: opening_is_complete(lesson),
+            "minutes": lambda: minutes_are_those_of_its_words(lesson, text, 1),
+            "cells": lambda: cells_are_short(text),
+            "drawings": lambda: drawings_have_own_cells(text),
+            "closing": lambda: closing_is_complete(text, LESSONS / "05_messages", last=False),
+        }
+        laws[law]()
+
+    assert RIGHT.count(right) == 1
+    keeps_the_law(RIGHT)
+    with pytest.raises(AssertionError):
+        keeps_the_law(RIGHT.replace(right, wrong))
