@@ -464,5 +464,5 @@ print(f"\nFigures: {FIGURES}/")
 # the best of three on average over 400 draws. Nothing is proved about speed: the seconds of part 3 are
 # measured on your machine.
 #
-# Next: [lesson 17](../17_sequences/lesson.py): a transformer, the network of today's large trainings, whole and
-# on several ranks.
+# Next: [lesson 17](../17_sequences/lesson.py): a transformer, the network of large trainings today, whole
+# and on several ranks.

@@ -94,8 +94,8 @@ def places_for_ranks(student):
     assert student.CAPACITY == 6, f"{shown}; take 6.0"
     assert without < 1e-12 < 1e-3 < off, shown
     return (
-        f"{shown}: no token is dropped, so only the penalty depends on who shares places. A product of a mean share "
-        "and a mean gate is another number for all tokens of a rank than for each sample"
+        f"{shown}: no token is dropped, so only the penalty depends on who shares places. A product of "
+        "a mean share and a mean gate is another number for all tokens of a rank than for each sample"
     )
 
 

@@ -20,7 +20,7 @@ def middle(student):
     assert student.NUMBER == 4098, f"{shown}; take 4098"
     assert nearest == 4096, shown
     return (
-        f"{shown}: from 4096 to 8192 the holes are 4 wide, and of the two neighbors 4096 and 4100 the first "
+        f"{shown}: from 4096 to 8192 the gaps are 4 wide, and of the two neighbors 4096 and 4100 the first "
         "one ends with the bit 0"
     )
 
@@ -110,7 +110,7 @@ def up_and_down(student):
     assert student.UPDATE == 0.0004, f"{shown}; take 0.0004"
     assert last == 1, shown
     return (
-        f"{shown}: above 1 the holes are 2^-10 wide, twice as wide as below, and 0.0004 is less than half "
+        f"{shown}: above 1 the gaps are 2^-10 wide, twice as wide as below, and 0.0004 is less than half "
         "of that, 2^-11 = 0.00049"
     )
 
@@ -140,7 +140,7 @@ def momentum_instead(student):
     shown = f"with {student.OPTIMIZER} there are {single:g} bytes in float32 and {half:g} in float16"
     assert student.OPTIMIZER == "SGD", f'{shown}; take "SGD"'
     assert single == half == 12, shown
-    return f"{shown}: 4 + 4 + 4 and 2 + 2 + 4 + 4. Two halves and a copy are as much as two floats, always"
+    return f"{shown}: 4 + 4 + 4 and 2 + 2 + 4 + 4. The sums 4 + 4 and 2 + 2 + 4 are equal"
 
 
 def hasty_scale(student):
@@ -167,8 +167,8 @@ def order_of_a_sum(student):
     assert student.DTYPE == "float16", f'{shown}; take "float16"'
     assert {2048, 2052} <= set(sums.tolist()), shown
     return (
-        f"{shown}, alike on all ranks: the sum of each place begins on another rank. Where it begins with "
-        "2048 each 1 is lost, and where three of them are added first they are not"
+        f"{shown}, alike on all ranks: the sum of each place begins on another rank. A sum that begins "
+        "with 2048 loses each 1, and a sum that adds three of them first does not"
     )
 
 
@@ -180,7 +180,7 @@ def large_number(student):
     shown = f"100,000 becomes {number:,g} in {student.FORMAT}"
     assert student.FORMAT == "bfloat16", f'{shown}; take "bfloat16"'
     assert number == 99840, shown
-    return f"{shown}: it has the range, and from 65,536 on its holes are 2^16 / 128 = 512 wide"
+    return f"{shown}: it has the range, and from 65,536 on its gaps are 2^16 / 128 = 512 wide"
 
 
 QUESTIONS = [

@@ -20,7 +20,7 @@ class Between(nn.Module):
 
 
 def put_between(net, value, gradient):
-    """``net``, in which this stands after each of its innermost layers; ``gradient(name)`` is a function."""
+    """``net`` with a Between around each of its innermost layers; ``gradient(name)`` returns a function."""
     for path, module in [("", net), *net.named_modules()]:
         for name, layer in module.children().items():
             if not layer.children() and not isinstance(layer, nn.Dropout):

@@ -25,22 +25,20 @@ def power(k):
 
 
 def spacing(finite):
-    """How far each positive float16 number is from the next one, and the holes of two other formats."""
+    """The distance from each positive float16 number to the next one, and the gaps of two other formats."""
     figure, axes = plt.subplots(figsize=(8, 4.4), layout="constrained")
     exponents = np.arange(-32, 17)
     for bits, color, name in ((7, ORANGE, "bfloat16"), (23, GREEN, "float32")):
         axes.plot(exponents, exponents - bits, **line(color), label=name)
-    x, holes = np.log2(finite[:-1]), np.log2(np.diff(finite))
-    axes.step(x, holes, where="post", **line(BLUE), label="float16")
-    axes.plot([x[-1]] * 2, [holes[-1], 12], **line(BLUE) | {"lw": 1})
+    x, gaps = np.log2(finite[:-1]), np.log2(np.diff(finite))
+    axes.step(x, gaps, where="post", **line(BLUE), label="float16")
+    axes.plot([x[-1]] * 2, [gaps[-1], 12], **line(BLUE) | {"lw": 1})
     axes.text(16.3, 0, "infinity above", rotation=90, va="center", color=BLUE)
     axes.text(-19, -22.6, "subnormal", ha="center", color=BLUE)
     ticks = np.arange(-32, 17, 8)
     axes.set(xticks=ticks, xticklabels=map(power, ticks), xlim=(-32, 18), ylim=(-56, 12))
     ticks = np.arange(-56, 9, 8)
-    axes.set(
-        yticks=ticks, yticklabels=map(power, ticks), xlabel="number", ylabel="width of the hole above it"
-    )
+    axes.set(yticks=ticks, yticklabels=map(power, ticks), xlabel="number", ylabel="width of the gap above it")
     axes.set_title("Holes grow with the numbers; among the subnormal ones they are all equal")
     axes.legend(loc="lower right")
     return figure

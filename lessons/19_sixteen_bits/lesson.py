@@ -1,9 +1,21 @@
-"""Lesson 19. Sixteen bits: train with half of the bytes, and lose nothing.
+"""Lesson 19. Sixteen bits: training with half-precision numbers.
 
-Lecture section: back-propagation, in half precision. The numbers of float16, and the holes between them;
-where gradients are among these numbers; what a small share of a batch does to them, and a factor of the loss
-that helps; weights that are kept in float32; what all of this holds and sends; and bfloat16, which needs no
-factor. Survey: Ben-Nun and Hoefler 2019, arXiv:1802.09941.
+Lecture section: back-propagation, in half precision. This lesson lists the numbers of float16 and the gaps
+between them; where gradients are among these numbers; what a small share of a batch does to them, and a
+factor of the loss that helps; weights that are kept in float32; what all of this holds and sends; and
+bfloat16, which needs no factor. Survey: Ben-Nun and Hoefler 2019, arXiv:1802.09941.
+
+The slide asks: which numbers of a training may have 16 bits, and what must be done so that no gradient is
+lost?
+
+You need: lessons 02 and 03, gradients and what the tape holds; lesson 06, the share of a rank, and ZeRO;
+lesson 17, the transformer; how numbers are written in binary.
+
+Time: about 75 minutes; the program runs for about 15 seconds.
+
+After this you can: round a number to float16 and to bfloat16 by hand; say which gradients and which updates
+are lost, and why a loss scale and master weights help; count the bytes of a parameter; bound the error of a
+sum over ranks.
 
     python lessons/19_sixteen_bits/lesson.py
 
@@ -43,7 +55,7 @@ from minigrad.tensor import Parameter
 FIGURES = start_lesson("19_sixteen_bits")
 
 # %% [markdown]
-# ## 1. Numbers have holes
+# ## 1. The numbers of float16, and the gaps between them
 # A computer has finitely many numbers. With 16 bits there are 65,536 of them, few enough to look at all. A
 # *float16* has a bit s for the sign, 5 bits for an *exponent* e from 0 to 31, and 10 bits for a *fraction* f
 # from 0 to 1023. Its value is
@@ -55,7 +67,7 @@ FIGURES = start_lesson("19_sixteen_bits")
 # are s = 0, e = 17 and f = 576, so the value is 2^2 (1 + 576 / 1024) = 4 + 2.25 = 6.25.
 
 # %%
-print("1. Numbers have holes")
+print("1. The numbers of float16, and the gaps between them")
 
 
 def value_of(bits):
@@ -74,16 +86,16 @@ print(f"   {len(bits)} patterns: {np.isfinite(by_formula).sum()} numbers, {np.is
 assert equal, f"{np.sum(by_formula != numbers)} numbers differ from NumPy's; {np.isnan(numbers).sum()} NaN do"
 
 # %% [markdown]
-# Between two neighbors there is a *hole*. A number in it is *rounded* to the nearer neighbor, and if it is
-# exactly in the middle, to the *even* one, whose last bit is 0. A normal number 2^k (1 + f / 1024) has a hole
-# of 2^(k - 10) above it (`hole`, in minigrad_course/machines/half_precision.py), so holes are twice as wide
-# after each power of two. Compared with the number they stay the same: rounding changes a normal number by at
-# most a share u = 2^-11 of it, the *unit roundoff*.
+# Between two neighbors there is a *gap*. A number in the gap is *rounded* to the nearer neighbor, and if it
+# is exactly in the middle, to the *even* one, whose last bit is 0. A normal number 2^k (1 + f / 1024) has a
+# gap of 2^(k - 10) above it (`hole`, in minigrad_course/machines/half_precision.py, computes it). So gaps are
+# twice as wide after each power of two. Relative to the number they stay the same: rounding changes a normal
+# number by at most a share u = 2^-11 of it, the *unit roundoff*.
 #
 # This ends on both sides. The largest number is 65504, and 65520 and all above it become infinite. Below
-# 2^-14, among the subnormal numbers, all holes are 2^-24 wide: the smaller a number is, the fewer digits it
-# has. The smallest one is 2^-24, and 2^-25, half of it, becomes 0. The picture shows the holes, beside those
-# of float32 and of bfloat16, which part 8 is about.
+# 2^-14, among the subnormal numbers, all gaps are 2^-24 wide: the smaller a number is, the fewer digits it
+# has. The smallest one is 2^-24, and 2^-25, half of it, becomes 0. The picture shows the gaps of float16, of
+# float32, and of bfloat16, the format of part 8.
 
 # %%
 facts = {
@@ -106,19 +118,22 @@ finite = np.sort(by_formula[np.isfinite(by_formula) & (by_formula > 0)])
 drawn = np.exp(np.random.default_rng(1).uniform(np.log(2.0**-14), np.log(65504), 10**5))
 off = np.abs(drawn.astype(np.float16).astype(np.float64) / drawn - 1).max()
 counts = [int(np.sum((finite >= a) & (finite < 2 * a))) for a in (1, 1024, 2.0**-24)]
-holes = np.array([hole(float(x)) for x in finite[:-1]])
+gaps = np.array([hole(float(x)) for x in finite[:-1]])
 print(f"   the largest error of 100,000 normal numbers is {off / 2.0**-11:.3f} u")
 print(f"   {counts[0]} numbers from 1 to 2, {counts[1]} from 1024 to 2048, {counts[2]} from 2^-24 to 2^-23")
 assert 0.99 * 2.0**-11 < off <= 2.0**-11, f"an error of {off:.2e}, the unit roundoff is {2.0**-11:.2e}"
 assert counts == [1024, 1024, 1] and finite[-1] == (2 - 2.0**-10) * 2**15, f"{counts}, last {finite[-1]}"
-assert np.array_equal(np.diff(finite), holes), f"{np.diff(finite)[:3]}, by the formula {holes[:3]}"
-save(drawings.spacing(finite), FIGURES / "holes.png")
+assert np.array_equal(np.diff(finite), gaps), f"{np.diff(finite)[:3]}, by the formula {gaps[:3]}"
+
+# %%
+save(drawings.spacing(finite), FIGURES / "gaps.png")
 
 # %% [markdown]
-# *How many float16 numbers are there from 1 to 2, and how many from 1024 to 2048?* As many: 1,024, one for
-# each f. From 1024 to 2048 they are the whole numbers. *What is 2049?* No float16 number: it is in the middle
-# between 2048 and 2050, and 2048 is the even one. *Why is 65504 the largest number?* It has the largest
-# exponent, 30, and the largest fraction: 2^15 (2 - 2^-10). The exponent 31 stands for infinity and NaN.
+# *How many float16 numbers are there from 1 to 2, and how many from 1024 to 2048?* Equally many: 1,024, one
+# for each f. From 1024 to 2048 they are the whole numbers. *What is 2049?* No float16 number: it is in the
+# middle between 2048 and 2050, and 2048 is the even one. *Why is 65504 the largest number?* It has the
+# largest exponent, 30, and the largest fraction: 2^15 (2 - 2^-10). The exponent 31 stands for infinity and
+# NaN.
 #
 # Read: Goldberg 1991, "What every computer scientist should know about floating-point arithmetic", ACM
 # Computing Surveys 23(1), sections 1.2 and 2.2.
@@ -126,13 +141,13 @@ save(drawings.spacing(finite), FIGURES / "holes.png")
 # ## 2. Where gradients are
 # Weights and activations are rarely far from 1, and float16 holds them well. Gradients are much smaller. To
 # see them, `put_between` (in between.py) puts an op after each layer of a small transformer (lesson 17). The
-# op changes nothing, and notes the gradient that comes by. The net computes in float32, since we want to know
-# the gradients, and not what float16 leaves of them. The batch has 16 rows of 32 letters from the prose of
-# this course.
+# op changes nothing, and records the gradient that passes. The net computes in float32, since we want to know
+# the gradients themselves, and not what float16 leaves of them. The batch has 16 rows of 32 letters from the
+# prose of this course.
 #
-# Backward starts with a number, the *seed*: the derivative, with respect to this loss, of what we minimize.
-# If we minimize the loss itself, it is 1. If the loss is a term of a sum, with a weight, the seed is this
-# weight. All gradients are multiplied by the seed. In the picture it is 1, and then 2^-7.
+# Backward starts with a number, the *seed*: the derivative of what we minimize by this loss. If we minimize
+# the loss itself, the seed is 1. If the loss is a term of a sum, with a weight, the seed is this weight. All
+# gradients are multiplied by the seed. In the picture it is 1, and then 2^-7.
 
 # %%
 print("\n2. Where gradients are")
@@ -159,17 +174,19 @@ for power in (0, -2, -4, -7, -10, -12):
     print(f"   2^{power:<4} {subnormal:9.0%} {lost:10.1%}")
 assert SHARES[0][0] > 0.85 and SHARES[0][1] < 0.02, f"at seed 1: {SHARES[0]}; expected over 0.85, under 0.02"
 assert 0.2 < SHARES[-7][1] < 0.4, f"{SHARES[-7][1]:.2f} lost at seed 2^-7, expected 0.2 to 0.4"
+
+# %%
 save(drawings.histograms(gradients.values(), (0, -7)), FIGURES / "gradients.png")
 
 # %% [markdown]
-# At the seed 1 nine of ten gradients are *subnormal*: below 2^-14, so float16 keeps them with fewer digits.
+# With the seed 1 nine of ten gradients are *subnormal*: below 2^-14, so float16 keeps them with fewer digits.
 # Fewer than one of a hundred is *lost*: float16 makes it 0. With each factor of 1/2 all gradients move one
 # step to the left. With the seed 2^-7 a quarter is lost, and with 2^-12 nearly all.
 #
-# On the right of the picture there is room: the largest gradient is far from 65504. So we multiply the loss
+# The right side of the picture is empty: the largest gradient is far below 65504. So we multiply the loss
 # by a large number, the *loss scale*, before backward. Backward is linear, so all gradients are multiplied by
 # it. At the end the gradients of the parameters are divided by it, in float32. If the scale is a power of
-# two, it changes no digit of a normal number; the histogram moves to the right as a whole.
+# two, it changes no digit of a normal number, and the whole histogram moves to the right.
 #
 # Which layers have the smallest gradients?
 
@@ -188,27 +205,27 @@ assert largest_score <= 2.0**-9, f"a score has a gradient of {largest_score:.2e}
 assert largest + 15 < 16 and scaled[0] < 0.01, f"2^{largest:.1f} times 2^15; {scaled[0]:.2%} subnormal"
 
 # %% [markdown]
-# *Why are gradients so small?* The loss is a mean over 512 letters, so a letter's share of it is 2^-9, and no
-# gradient of a score is larger. *What is the difference between subnormal and lost?* A subnormal gradient has
-# fewer digits, but its size is right, and rounding errors partly cancel when many gradients are added up. A
-# lost one is 0. *Which layer loses most, and why?* The layer of queries, keys and values (`qkv`). The
+# *Why are gradients so small?* The loss is a mean over 512 letters, so each letter has a share of 2^-9, and
+# no gradient of a score is larger. *What is the difference between subnormal and lost?* A subnormal gradient
+# has fewer digits, but its size is right, and rounding errors partly cancel when many gradients are added up.
+# A lost one is 0. *Which layer loses most, and why?* The layer of queries, keys and values (`qkv`). The
 # gradients of queries and keys come through a softmax over up to 32 letters, where each has only a small
 # weight. Gradients need not become smaller from layer to layer: here the residual x + f(x) passes them on as
 # they are.
 #
 # Read: Micikevicius et al. 2018, "Mixed precision training", arXiv:1710.03740, section 3.2.
 #
-# ## 3. The share of a batch is a seed
-# Who has the seed 2^-7? One of 128 ranks, or one of 128 micro-batches. The loss of a batch is the mean over
-# all samples, so a part with 1/128 of the samples starts backward with the seed 1/128. Then the gradients of
-# all parts only have to be added up (lesson 06). In float32 this costs nothing. In float16 small gradients
-# are lost. We measure it in a net of float16: `net.to(dtype=np.float16)` makes one, and `minigrad/half.py`
-# says how its ops compute: they take and return 16-bit arrays, and use float32 in between. The *error* of a
-# parameter's gradient is the largest difference from the gradient in float32, relative to the largest element
-# of the latter. The table has the median over all parameters.
+# ## 3. A small share of a batch is a small seed
+# Where does a seed of 2^-7 come from? From 128 ranks, or from 128 micro-batches. The loss of a batch is the
+# mean over all samples, so a part with 1/128 of the samples starts backward with the seed 1/128. Then the
+# gradients of all parts only have to be added up (lesson 06). In float32 this costs nothing. In float16 small
+# gradients are lost. We measure it in a net of float16: `net.to(dtype=np.float16)` makes one, and
+# `minigrad/half.py` says how its ops compute: they take and return 16-bit arrays, and use float32 in between.
+# The *error* of a parameter's gradient is the largest difference from the gradient in float32, relative to
+# the largest element of the latter. The table has the median over all parameters.
 
 # %%
-print("\n3. The share of a batch is a seed")
+print("\n3. A small share of a batch is a small seed")
 POWERS = (-14, -12, -10, -7, -4, 0, 8, 15, 26)
 
 
@@ -229,7 +246,11 @@ falling = half_errors[: POWERS.index(8)]
 assert (np.diff(falling) <= 0).all(), f"errors from seed 2^-14 on: {falling}, expected to fall"
 assert falling[1] > 0.9 and 0.03 < half_errors[3] < 0.3, f"{falling[1]:.2f} at 2^-12, {half_errors[3]:.2f}"
 assert half_errors[7] < 2.0**-10 and np.isinf(half_errors[-1]), f"{half_errors[7]:.1e}, {half_errors[-1]:.1e}"
+
+# %%
 save(drawings.errors_by_seed(POWERS, {"float16": half_errors}), FIGURES / "seeds.png")
+
+# %%
 
 parts = build(np.float16)
 sums = [np.float32(0)] * len(right)
@@ -243,12 +264,12 @@ print(f"   2^-7, cut into 16 parts: error {in_parts:.2g}; in one piece {half_err
 assert 0.5 < in_parts / half_errors[3] < 2, f"{in_parts:.2g} in parts, {half_errors[3]:.2g} in one piece"
 
 # %% [markdown]
-# From the seed 1 to 2^15 the error is that of rounding, about u. For smaller seeds it grows, since gradients
-# are lost. For much larger seeds gradients are infinite. A loss scale brings a small seed back to where the
-# curve is flat: what counts is the seed times the scale.
+# From the seed 1 to 2^15 the error is a rounding error, about u. For smaller seeds it grows, since gradients
+# are lost. For much larger seeds gradients are infinite. A loss scale moves a small seed to where the
+# curve is flat: only the seed times the scale matters.
 #
 # The last line shows that it does not matter whether the batch is cut: for the gradient of one letter only
-# the number of letters in the whole batch counts. But large batches are those that are cut.
+# the number of letters in the whole batch counts. But it is large batches that are cut.
 #
 # Does a training notice? A batch of 4,096 parts has the seed 2^-12. Training with such batches would take
 # hours. So we compute one part in each step and multiply its gradient by 4,096, in float32, as if all parts
@@ -272,15 +293,17 @@ print(f"   with the scale the last mean is {apart:.2%} from that of float32")
 assert apart < 0.01, f"the scaled run ends at {means['float16, scaled'][-1]}, float32 {means['float32'][-1]}"
 lowest = means["float16"].min()
 assert lowest > LETTERS > means["float32"][-1], f"{lowest:.2f} unscaled, letters {LETTERS:.2f}"
+
+# %%
 save(drawings.losses(losses, LETTERS), FIGURES / "training.png")
 
 # %% [markdown]
-# With the scale the loss is that of float32. Without it the net is never better than a table that knows
-# nothing but how frequent each letter is; and after 60 steps it becomes worse. The gradients of the scores
-# show why. The gradient of a score is (p - 1) / 512 for the letter that came and p / 512 for each other
-# letter, where p is its probability. Times 2^-12 the first is about -2^-21, and float16 has it. The second is
-# p 2^-21, and float16 makes it 0 if p is 1/16 or less. So the scores of letters that come are raised, and no
-# score is lowered.
+# With the scale the loss is as in float32. Without it the net is never better than a table that only knows
+# how frequent each letter is, and after 60 steps it becomes worse. The gradients of the scores show why. The
+# gradient of a score is (p - 1) / 512 for the letter that came and p / 512 for each other letter, where p is
+# its probability. Times 2^-12 the first is about -2^-21, and float16 has it. The second is p 2^-21, and
+# float16 makes it 0 if p is 1/16 or less. So the scores of letters that come are raised, and no score is
+# lowered.
 
 # %%
 scores = gradients["4"]
@@ -294,24 +317,24 @@ print(f"   {len(silent)} of {len(right)} parameters have no gradient at all, as 
 assert len(silent) > len(right) / 3, f"{len(silent)} of {len(right)} parameters without a gradient"
 
 # %% [markdown]
-# *Is it the cutting that loses gradients?* No, it is the size of the whole batch, as we saw. Cutting only
-# hides it: each part looks like a small batch. *Why does the loss fall at first?* Adam divides a gradient by
-# its usual size. So it makes full steps of the gradients that are left, however small they are, and the loss
-# hides that most of them are 0. *Would a larger learning rate help?* No. It multiplies gradients after
-# backward, and 0 stays 0; a scale multiplies them before they are rounded.
+# *Is it the cutting that loses gradients?* No, it is the size of the whole batch, as we saw. The cutting only
+# conceals this, since each part looks like a small batch. *Why does the loss fall at first?* Adam divides a
+# gradient by its usual size. So it takes full steps with the gradients that are left, however small they are,
+# and the loss does not show that most of them are 0. *Would a larger learning rate help?* No. It multiplies
+# gradients after backward, and 0 stays 0; a scale multiplies them before they are rounded.
 #
 # In the library the scale belongs to the optimizer: `adam.with_master_weights(scale=...)`. `fit` starts
-# backward with it, and so does `backend.step(..., loss_scale=adam.loss_scale)`, in a loop of your own. On the
-# command line `minigrad train --net transformer --precision float16` has a scale that finds itself (part 6),
+# backward with it, and so does `backend.step(..., loss_scale=adam.loss_scale)`, in your own loop. On the
+# command line `minigrad train --net transformer --precision float16` has a dynamic scale (part 6),
 # and `--loss-scale 1024` chooses one.
 #
 # Read: Micikevicius et al. 2018, arXiv:1710.03740, section 3.2.
 #
 # ## 4. An update can vanish
-# A step changes a weight by little. If it is less than half of the hole beside the weight, rounding undoes
-# it, in this step and in all others. Take a weight of 1 and updates of 2^-12. The number below 1 is 1 -
-# 2^-11, so 1 - 2^-12 is in the middle and becomes the even one, 1. After a hundred updates the weight should
-# be 1 - 100 / 4096 = 0.9756, and it is 1.
+# A step changes a weight by a small *update*. If the update is less than half of the gap next to the weight,
+# rounding undoes it, in this step and in all others. Take a weight of 1 and updates of 2^-12. The number
+# below 1 is 1 - 2^-11, so 1 - 2^-12 is in the middle and becomes the even one, 1. After a hundred updates the
+# weight should be 1 - 100 / 4096 = 0.9756, but it is still 1.
 #
 # The cure is a *master weight*, a copy of the weight in float32. The updates are added up in the copy, and
 # after each step the net gets the copy, rounded to float16. In the library the optimizer keeps the copies
@@ -338,10 +361,12 @@ def a_hundred_steps(with_masters, momentum=0.0):
 without, masters, velocity = a_hundred_steps(False), a_hundred_steps(True), a_hundred_steps(False, 0.9)
 print(f"   after 100 steps: {without[-1]:g} without a master weight, {masters[-1]:.4f} with one")
 assert without[-1] == 1 and masters[-1] == np.float16(1 - 100 / 4096), f"{without[-1]}, {masters[-1]}"
+
+# %%
 save(drawings.vanishing(without, masters), FIGURES / "vanishing.png")
 
 # %% [markdown]
-# Which updates vanish? Holes are between w / 1024 and w / 2048 wide for a normal weight w, and half of that
+# Which updates vanish? Gaps are between w / 1024 and w / 2048 wide for a normal weight w, and half of that
 # is between w / 2048 and w / 4096. We try it with all normal numbers: updates a little below w / 4096, and a
 # little above w / 2048. Then we take the weights that the float32 net of part 3 has learned, rounded to
 # float16, and updates of several sizes.
@@ -366,11 +391,11 @@ assert velocity[-1] == 1, f"momentum without a master weight moves it to {veloci
 
 # %% [markdown]
 # A step of Adam is about as large as the learning rate, and at the end of a training the rate is small. Then
-# most weights would stand still without a copy in float32.
+# most weights would not change without a copy in float32.
 #
-# *Which updates are surely lost?* Those below w / 4096. Of those above w / 2048 something is always left.
-# *Why not round up, to the next number away from the old weight?* Then each update moves the weight by a
-# whole hole, 2^-11 here, however small it is: the weight falls twice as far as it should. *Would momentum
+# *Which updates are surely lost?* All updates below w / 4096. An update above w / 2048 always changes the
+# weight. *Why not round up, to the next number away from the old weight?* Then each update moves the weight
+# by a whole gap, 2^-11 here, however small it is: the weight falls twice as far as it should. *Would momentum
 # help?* No. The velocity becomes ten times as large as the gradient, but the rate is then ten times smaller.
 # The updates are the same, and are lost as before: the last assertion has tried it.
 #
@@ -402,7 +427,11 @@ assert {n: [*b.values()] for n, b in part_bytes.items()} == expected, (
 ratio = for_backward["float16"] / for_backward["float32"]
 print(f"   held for backward: {for_backward['float32']:,} and {for_backward['float16']:,} bytes: {ratio:.0%}")
 assert ratio < 0.6, f"float16 holds {for_backward['float16']:,} bytes, float32 {for_backward['float32']:,}"
+
+# %%
 save(drawings.bytes_held(part_bytes, for_backward), FIGURES / "bytes.png")
+
+# %%
 stages = [bytes_of_a_parameter(2, ranks=4, stage=stage) for stage in (0, 1, 2, 3)]
 print(f"   on 4 ranks, by the stages 0 to 3 of ZeRO: {', '.join(f'{nbytes:g}' for nbytes in stages)} bytes")
 formula = [bytes_of_a_parameter(4), stages[0]]
@@ -424,8 +453,8 @@ assert stages == [16, 2 + 2 + 12 / 4, 2 + 2 / 4 + 12 / 4, 16 / 4], f"{stages}, e
 #
 # Read: Rajbhandari et al. 2020 (ZeRO), arXiv:1910.02054, section 3.1.
 #
-# ## 6. A scale that finds itself
-# Which scale is right? If it is too small, gradients are lost, and nobody notices. If it is too large,
+# ## 6. A dynamic loss scale
+# Which scale is right? If it is too small, gradients are lost, and nothing shows it. If it is too large,
 # gradients are infinite, and that is easy to see. So a *dynamic* scale (`minigrad/loss_scale.py`) is as large
 # as it can be. If a gradient is infinite or NaN, the step is left out and the scale is halved. After a number
 # of good steps in a row (2,000 by default, 8 here) it is doubled.
@@ -437,7 +466,7 @@ assert stages == [16, 2 + 2 + 12 / 4, 2 + 2 / 4 + 12 / 4, 16 / 4], f"{stages}, e
 # powers of two that we choose. These are never rounded, so we can say with whole numbers what must happen.
 
 # %%
-print("\n6. A scale that finds itself")
+print("\n6. A dynamic loss scale")
 RANKS, INTERVAL, RATE = 4, 8, 2.0**-6
 rng = np.random.default_rng(6)
 GRADIENTS = rng.integers(-4, 3, size=(100, RANKS))  # the exponents of the gradients, by step and rank
@@ -478,6 +507,8 @@ for strategy in (DataParallel, Sharded):
         f"   {strategy.__name__:12}: {alike} of {RANKS} ranks follow the rule; {by_rank[0][1]} steps left out"
     )
     assert alike == RANKS, f"{alike} of {RANKS} ranks follow the rule: {by_rank[0][0][:20]}, {rule[0][:20]}"
+
+# %%
 save(drawings.sawtooth(rule[0], GRADIENTS.max(axis=1)), FIGURES / "scale.png")
 
 # %% [markdown]
@@ -490,7 +521,7 @@ save(drawings.sawtooth(rule[0], GRADIENTS.max(axis=1)), FIGURES / "scale.png")
 #
 # Read: Micikevicius et al. 2018, arXiv:1710.03740, section 3.2.
 #
-# ## 7. Half the bytes on the wire
+# ## 7. Half of the bytes are sent
 # An all-reduce of float16 arrays sends half of the bytes that float32 needs, in as many messages. But each
 # addition on the way is rounded. The sum of p numbers takes p - 1 additions. Rounding changes each result by
 # a share of at most u. (Subnormal sums are not rounded at all: they are multiples of 2^-24, as their terms
@@ -499,7 +530,7 @@ save(drawings.sawtooth(rule[0], GRADIENTS.max(axis=1)), FIGURES / "scale.png")
 #     ((1 + u)^(p - 1) - 1) (|x_1| + ... + |x_p|)
 
 # %%
-print("\n7. Half the bytes on the wire")
+print("\n7. Half of the bytes are sent")
 U = UNIT_ROUNDOFF
 MANY = (2, 3, 4, 8, 16)
 
@@ -526,6 +557,8 @@ for p in MANY:
     )
     assert alike and (error <= bound).all(), f"{p} ranks: {(error / bound).max():.2f} of the bound, {alike}"
     assert 2 * sent == sent32, f"{p} ranks: {sent} bytes in float16, {sent32} in float32"
+
+# %%
 save(drawings.sums(MANY, lines), FIGURES / "sums.png")
 
 # %% [markdown]
@@ -550,7 +583,7 @@ assert np.isinf(too_large).all() and (of_shares == 20000).all(), f"{too_large[0]
 #
 # Read: Micikevicius et al. 2018, arXiv:1710.03740, section 3.3.
 #
-# ## 8. bfloat16: range for digits
+# ## 8. bfloat16: more range, fewer digits
 # With more exponents float16 would need no scale. *bfloat16* has them: it is the first half of a float32
 # number, with 8 bits for the exponent, as in float32, and 7 for the fraction. So its range is that of
 # float32, and u is 2^-8. The three lines below round to it: add a little less than half of what is cut off,
@@ -558,7 +591,7 @@ assert np.isinf(too_large).all() and (of_shares == 20000).all(), f"{too_large[0]
 # example: 1 + 2^-8 is in the middle between 1 and 1 + 2^-7, and becomes 1; 1 + 3 2^-8 becomes 1 + 2^-6.
 
 # %%
-print("\n8. bfloat16: range for digits")
+print("\n8. bfloat16: more range, fewer digits")
 
 
 def round_by_bits(x):
@@ -584,9 +617,9 @@ print(f"   1 + 2^-8 becomes {one:g}, 1 + 3 2^-8 becomes {two:.7g}")
 assert (one, two) == (1, 1 + 2.0**-6), f"{one} and {two}, expected 1 and {1 + 2.0**-6}"
 
 # %% [markdown]
-# NumPy has no bfloat16. Inside of `with bfloat16():` (`minigrad/bfloat16.py`) every op of the library rounds
-# its value and its gradients, in float32 arrays. So a net computes what it would compute in bfloat16, and no
-# byte is saved. We make the table of part 3 again, and train once more with the seed 2^-12, without a scale.
+# NumPy has no bfloat16. Inside `with bfloat16():` (`minigrad/bfloat16.py`) every op of the library rounds its
+# value and its gradients, in float32 arrays. So a net computes what it would compute in bfloat16, but saves
+# no byte. We compute the table of part 3 again, and train once more with the seed 2^-12, without a scale.
 
 # %%
 
@@ -611,11 +644,17 @@ assert len(set(brain_errors.tolist())) == 1, (
     f"errors of bfloat16 by seed: {brain_errors.min()} to {brain_errors.max()}"
 )
 assert 4 < factor < 16, f"bfloat16 has {factor:.1f} times the error of float16, expected about 8"
+
+# %%
 save(
     drawings.errors_by_seed(POWERS, {"float16": half_errors, "bfloat16": brain_errors}),
     FIGURES / "two_formats.png",
 )
+
+# %%
 save(drawings.histograms(gradients.values(), (0, -12), least=-133), FIGURES / "range.png")
+
+# %%
 
 last = {name: float(losses[name][-20:].mean()) for name in ("float32", "float16", "bfloat16")}
 print("   last losses: " + ", ".join(f"{name} {loss:.3f}" for name, loss in last.items()))
@@ -630,3 +669,27 @@ assert apart < 0.02, f"bfloat16 ends at {last['bfloat16']:.3f}, float32 at {last
 # updates; Adam's moments; and the sums in products, means and norms.
 #
 # Read: Kalamkar et al. 2019, "A study of BFLOAT16 for deep learning training", arXiv:1905.12322.
+
+# %%
+print(f"\nFigures: {FIGURES}/")
+
+# %% [markdown]
+# ## What was proved
+# - Gaps, roundoff, lost shares, the path of a dynamic scale and the bound of a sum are as their formulas say,
+#   for drawn numbers: [tests](../../tests/minigrad_course/machines/test_half_precision.py).
+# - Every op in float16 computes in float32 and rounds its result once:
+#   [tests](../../tests/minigrad/test_half.py).
+# - Master weights train as float32 with rounded weights, and a dynamic scale follows five lines of Python,
+#   for any overflows: [tests](../../tests/minigrad/test_master_weights.py).
+# - All strategies leave out the same steps on all ranks, and have the weights of one machine:
+#   [tests](../../tests/backends/test_precision.py).
+# - `bfloat16` rounds each number to the nearer neighbor, for all ops:
+#   [tests](../../tests/minigrad/test_bfloat16.py).
+#
+# Proved only by this lesson's assertions, for its nets and its text: the shares of gradients that are lost,
+# the errors by seed, and the three losses of part 3. Not proved: that the same scale is right for other
+# networks; and nothing is said about time, since a CPU computes float16 in float32.
+#
+# This is the last lesson. Continue with the ten [assignments](../assignments/README.md), with the benchmarks
+# (`python benchmarks/gpu_run.py`, on a GPU), or with a strategy of your own: CONTRIBUTING.md says what to
+# write and which law it must obey.

@@ -18,9 +18,9 @@ NUMBER = 2049
 
 # %% [markdown]
 # ## 2. A larger batch
-# The net of the lesson, the seed 1 and a batch of 16 rows: in float16 less than one of a hundred gradients of
-# activations is lost. Edit: take 64 rows. The loss is still their mean, and the seed is still 1. How many of
-# the gradients are lost?
+# Take the net of the lesson, the seed 1 and a batch of 16 rows. In float16 less than one of a hundred
+# gradients of activations is lost. Edit: take 64 rows. The loss is still their mean, and the seed is still 1.
+# How many of the gradients are lost?
 #
 # - a: as many as before, as a mean does not depend on the number of rows
 # - b: about three times as many, as with the seed 1/4
@@ -32,7 +32,7 @@ ROWS = 16
 
 # %% [markdown]
 # ## 3. A factor, before or after
-# A net of float16 and the seed 2^-12: the gradients of the parameters are wrong by 100 % (median). We
+# In a net of float16, with the seed 2^-12, the gradients of the parameters are wrong by 100 % (median). We
 # multiply by 4,096. Below, the factor multiplies the "gradients" after backward, as a larger learning rate
 # does. Edit: let it multiply the "loss". How wrong are the gradients then?
 #
@@ -47,11 +47,11 @@ FACTOR_OF = "gradients"
 # %% [markdown]
 # ## 4. Up and down
 # A float16 weight of 1 without a master weight. The number below is added a hundred times. With -0.0004 the
-# weight comes to about 0.951. Edit: add 0.0004. Where does the weight come to?
+# weight becomes about 0.951. Edit: add 0.0004. What does the weight become?
 #
-# - a: to about 1.049
+# - a: about 1.049
 # - b: it stays 1, exactly
-# - c: to 1.04, the sum of all updates
+# - c: 1.04, by the sum of all updates
 
 # %%
 PREDICTION_4 = ""
@@ -72,7 +72,7 @@ OPTIMIZER = "AdamW"
 
 # %% [markdown]
 # ## 6. A hasty scale
-# All gradients of all steps are of the same size. The scale is doubled after the number of good steps below.
+# All gradients of all steps have the same size. The scale is doubled after the number of good steps below.
 # With 8, one of nine steps is left out in the long run. Edit: let it be 1. How many are left out?
 #
 # - a: every second one
@@ -85,8 +85,8 @@ GROWTH_INTERVAL = 8
 
 # %% [markdown]
 # ## 7. The order of a sum
-# Four ranks add up arrays of four numbers by a ring. Rank 0 has 2048 in all places, the others have 1. In
-# float32 the sum is 2051 in all places. Edit: take "float16", where the sum 2051 would be rounded to 2052.
+# Four ranks add up arrays of four numbers by a ring. Rank 0 has 2048 in all places, the other ranks have 1.
+# In float32 the sum is 2051 in all places. Edit: take "float16", where the sum 2051 would be rounded to 2052.
 # What are the four sums?
 #
 # - a: 2052 in all places

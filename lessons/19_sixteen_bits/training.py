@@ -14,14 +14,14 @@ loss_of = nn.CrossEntropyLoss(ignore_index=text.PADDING, class_axis=-1)
 
 
 def build(dtype=np.float32):
-    """A transformer of two blocks of width 32, always with the same beginning."""
+    """A transformer of two blocks of width 32, always with the same initial weights."""
     rng = np.random.default_rng(0)
     symbols = len(PROSE.symbols)
     return transformer(rng, symbols=symbols, length=LENGTH, width=32, heads=4, blocks=2).to(dtype=dtype)
 
 
 def first_batch():
-    """The first 16 rows, as arrays of their own: a tape counts an array that it sees a part of as a whole."""
+    """The first 16 rows, copied: a tape that holds a part of an array counts the whole array."""
     rows = PROSE.train[:ROWS]
     return Batch(rows.x.copy(), rows.y.copy())
 
