@@ -266,13 +266,13 @@ figures.save(drawings.intervals(kinds, FAILURES), FIGURES / "intervals.png")
 # %% [markdown]
 # To first order the least loss is the share sqrt(2 C / M) of the time: if a save takes 1/200 of the time
 # between failures, a tenth is lost. So systems save often in memory, and seldom on the disk, for the failures
-# that memory does not survive.
+# that memory does not survive. (Which of the last two ways costs less depends on the machine.)
 #
 # Does this hold for a training? The next one runs on a virtual clock on which a step takes a quarter of a
 # save. Its hosts fail at drawn times, 30 saves apart on average. Each failure ends the program; the next host
-# reads the newest checkpoint and continues. The weights at the end must be those of a training without
-# failures, bit for bit. A program that forgets to save anything, for example the mean of Adam's gradients,
-# would end with other weights.
+# reads the newest checkpoint and continues. At the end the weights must equal the weights of a training
+# without failures, bit for bit. A program that forgets to save anything, for example the mean of Adam's
+# gradients, would end with other weights.
 
 # %%
 STEPS, LIFETIME = 240, 30.0
@@ -436,8 +436,8 @@ figures.save(
 #
 # All failures of this lesson can also come together. `minigrad storm --seed 97` trains, with the code of the
 # library, on a simulated cluster. The seed draws which ranks are killed and when, also while they save or
-# load, which links are cut, and when the power fails. After each recovery the weights must be those of the
-# undisturbed training, bit for bit.
+# load, which links are cut, and when the power fails. After each recovery the weights must equal the
+# weights of the undisturbed training, bit for bit.
 #
 # Read: Bland et al. 2013, "Post-failure recovery of MPI communication capability" (ULFM),
 # doi:10.1177/1094342013488238; Wang et al. 2023 (Gemini), "Fast failure recovery in distributed training with

@@ -79,7 +79,7 @@ def memory(lengths, forms):
 
 
 def losses(tests, letters, pairs, first):
-    """The test loss by step, beside what tables of single symbols and of pairs reach."""
+    """The test loss by step, and the losses of tables of single symbols and of pairs."""
     figure, axes = plt.subplots(figsize=(7.5, 4.3), layout="constrained")
     axes.plot(list(tests), list(tests.values()), **curve(BLUE), label="transformer, on text it has not seen")
     for height, color, name in (

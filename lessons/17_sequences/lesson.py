@@ -82,7 +82,7 @@ FIGURES = start_lesson("17_sequences")
 #
 # In the example the keys are the rows of the table, the queries are 2 ln 3 times the same rows, and the
 # values are the numbers 10, 20, 30, 40. So D is 4, the score of two equal letters is 2 ln 3 / 2 = ln 3, and
-# that of two different ones is 0. The exponentials are 3 and 1, and every weight can be checked by hand.
+# the score of two different ones is 0. The exponentials are 3 and 1, and every weight can be checked by hand.
 
 # %%
 print("1. Attention: a weighted mean over earlier tokens")
@@ -442,7 +442,7 @@ for text_line in textwrap.wrap(bytes(prose.symbols[i] for i in [*start, *more]).
 # %% [markdown]
 # It has learned which letters make words and where spaces belong; it knows no meaning. `minigrad train --net
 # transformer` trains a larger net, with width 128, 2 blocks and rows of 64 symbols, and prints its loss next
-# to those of the two tables. `minigrad generate` lets a saved model write.
+# to the losses of the two tables. `minigrad generate` lets a saved model write.
 #
 # *Why is the first loss log V?* The table begins with numbers near 0, so all scores are nearly equal, and all
 # V symbols get 1 / V. *What would a table of pairs reach, and why not less?* The loss of pairs above: it
@@ -827,7 +827,7 @@ save(drawings.turned_array(S, HEADS, 4, sent, factors), FIGURES / "turned.png")
 # *What limits p?* The number of heads: a rank without a head only passes tokens on. *Why is no rank slower
 # than the others?* Each rank has all tokens of its heads. If p divides the heads, all compute as many pairs;
 # if not, some ranks have one head more than others. *When is the ring better?* Where there are more ranks
-# than heads, or where its messages are hidden behind the tiles: an all-to-all ends before attention can
+# than heads, or where its messages are hidden by the tiles: an all-to-all ends before attention can
 # start.
 #
 # Read: Jacobs et al. 2023 (DeepSpeed-Ulysses), arXiv:2309.14509, section 3.
@@ -891,7 +891,7 @@ for name, form in (("packed", lambda: token_mean(net(x), y)), ("mean of means", 
 # Ranks that divide by the number of their own labels compute a mean of means, too. `WeightedMean` takes a sum
 # and a divisor, which it computes for the labels of the whole batch; every rank knows these, so this needs no
 # message. We add a row of padding: on four ranks one rank has nothing to learn from. A training with the
-# wrong loss does not even start: a backend compares the loss of a few samples with that of their parts.
+# wrong loss does not even start: a backend compares the loss of a few samples with the losses of their parts.
 
 # %%
 batch = Batch(*packed(DOCUMENTS, padding_rows=1))

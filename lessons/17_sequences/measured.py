@@ -57,9 +57,9 @@ def spread_of_scores(n, rng):
 
 
 def losses_of_tables(train, test, symbols):
-    """The test loss by the frequencies of symbols, and by those of pairs, in ``train``.
+    """The test losses of tables with the frequencies of symbols, and of pairs, in ``train``.
 
-    Each count is one more than it is, so that what never came is improbable, not impossible.
+    Each count is one more than it is, so that a pair that never came is improbable, not impossible.
     """
     counts = np.ones((symbols, symbols))
     np.add.at(counts, (train.x[train.y >= 0], train.y[train.y >= 0]), 1)

@@ -89,7 +89,7 @@ PREDICTION_6 = ""
 
 
 def gathered(x, comm):
-    """All tokens, of the shape (B, S, width), where x has those of this rank."""
+    """All tokens, of the shape (B, S, width); x has the tokens of this rank."""
     return differentiable.all_gather(x, comm=comm, axis=1)
 
 
@@ -109,7 +109,7 @@ CAUSAL = True
 # %% [markdown]
 # ## 8. More ranks than heads
 # A row of 8 tokens with 4 heads is split by all-to-alls. On four ranks each has one head, and the result is
-# that of one machine. Edit: take 8 ranks. What happens?
+# the result of one machine. Edit: take 8 ranks. What happens?
 #
 # - a: an error: there are not enough heads
 # - b: each rank gets half of a head, and the result is right
@@ -126,8 +126,8 @@ RANKS = 4
 # predictions change?
 #
 # - a: none: attention does not see order, and the mask keeps the documents apart
-# - b: those of both documents
-# - c: those of the second document alone
+# - b: the predictions in both documents
+# - c: the predictions in the second document alone
 
 # %%
 PREDICTION_9 = ""

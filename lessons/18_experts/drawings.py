@@ -203,6 +203,6 @@ def hidden(times, computing, exchanges):
     axes.plot(lengths, in_turns, **curve(BLUE), label="in turns")
     axes.text(5.6, 12, "the longer of computing and all-to-alls", ha="center", color=INK)
     axes.set(xlabel="seconds of an all-to-all", ylabel="seconds of both micro-batches", ylim=(0, None))
-    axes.set(xlim=(0, lengths[-1] + 0.1), title="A forward beside a backward")
+    axes.set(xlim=(0, lengths[-1] + 0.1), title="A forward and a backward, in turns")
     axes.legend(loc="upper left")
     return figure

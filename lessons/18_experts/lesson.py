@@ -429,10 +429,10 @@ for rank, (arrays, _, sent) in enumerate(results):
 save(drawings.counts(counts, [range(E)[own] for own in OF_RANKS]), FIGURES / "counts.png")
 
 # %% [markdown]
-# The bytes of a rank, forward and back, are those of the formula (`exchange_bytes`): a row of h numbers goes
-# to its expert, a result comes back, and the two gradients go the opposite ways; so 2 h numbers for each row
-# that a rank sends to others, 2 h for each that it receives from others, and 8 bytes for each expert of the
-# others.
+# The bytes of a rank, forward and backward, agree with the formula (`exchange_bytes`): a row of h numbers
+# goes to its expert, a result comes back, and the two gradients go the opposite ways; so 2 h numbers for each
+# row that a rank sends to others, 2 h for each that it receives from others, and 8 bytes for each expert of
+# the others.
 #
 # *Why have the messages different sizes?* A message has as many rows as tokens chose the experts of its rank.
 # With the same capacity for all, some systems send full messages padded with zeros, and need no counts. *What
@@ -588,9 +588,9 @@ for exchange in range(9):
     forward = [Compute(FORWARD), AllToAll(exchange)] * N
     backward = [AllToAll(exchange), Compute(BACKWARD)] * N
     one_after_the_other, first = clock(in_sequence, [forward, backward])
-    beside, second = clock(in_turns, [forward, backward])
+    alternating, second = clock(in_turns, [forward, backward])
     two_forwards, _ = clock(in_turns, [forward, [None, *forward]])
-    times[exchange] = one_after_the_other, beside
+    times[exchange] = one_after_the_other, alternating
     if exchange == 2:
         lanes = {"in sequence": first, "in turns": second}
     expected = (
@@ -598,7 +598,7 @@ for exchange in range(9):
         N * (max(FORWARD, exchange) + max(BACKWARD, exchange)),
         2 * N * max(FORWARD, exchange) + min(FORWARD, exchange),
     )
-    clocks = one_after_the_other, beside, two_forwards
+    clocks = one_after_the_other, alternating, two_forwards
     assert clocks == expected, f"all-to-alls of {exchange} s: {clocks} s, by the formulas {expected}"
     if exchange in (1, 2, 3, 4, 6):
         numbers = *clocks[:2], N * (FORWARD + BACKWARD), 2 * N * exchange, clocks[2]
@@ -669,7 +669,7 @@ print(f"\nFigures: {FIGURES}/")
 #   [tests](../../tests/backends/expert_parallel/test_expert_parallel.py).
 # - `nn.Experts` and `route` give places, gates and penalties as their definitions by loops, and gradients as
 #   differences: [tests](../../tests/minigrad/nn/test_experts.py).
-# - Capacities, the share that chance drops, parameters, operations and bytes are those of a count:
+# - Capacities, the share that chance drops, parameters, operations and bytes agree with a count:
 #   [tests](../../tests/minigrad_course/machines/test_expert_costs.py).
 # - A forward and a backward in turns last as long as the formula says, and two forwards have a fill:
 #   [tests](../../tests/minigrad_course/machines/test_overlap.py).

@@ -92,7 +92,7 @@ assert equal, f"{np.sum(by_formula != numbers)} numbers differ from NumPy's; {np
 # twice as wide after each power of two. Relative to the number they stay the same: rounding changes a normal
 # number by at most a share u = 2^-11 of it, the *unit roundoff*.
 #
-# This ends on both sides. The largest number is 65504, and 65520 and all above it become infinite. Below
+# Normal numbers end on both sides. The largest number is 65504, and 65520 and all above it become infinite. Below
 # 2^-14, among the subnormal numbers, all gaps are 2^-24 wide: the smaller a number is, the fewer digits it
 # has. The smallest one is 2^-24, and 2^-25, half of it, becomes 0. The picture shows the gaps of float16, of
 # float32, and of bfloat16, the format of part 8.
@@ -289,7 +289,7 @@ print(f"   means of 20 losses (the frequencies of letters alone give {LETTERS:.2
 for name, path in means.items():
     print(f"   {name:15} " + "".join(f"{loss:6.2f}" for loss in path))
 apart = abs(means["float16, scaled"][-1] / means["float32"][-1] - 1)
-print(f"   with the scale the last mean is {apart:.2%} from that of float32")
+print(f"   with the scale the last mean differs from float32 by {apart:.2%}")
 assert apart < 0.01, f"the scaled run ends at {means['float16, scaled'][-1]}, float32 {means['float32'][-1]}"
 lowest = means["float16"].min()
 assert lowest > LETTERS > means["float32"][-1], f"{lowest:.2f} unscaled, letters {LETTERS:.2f}"
@@ -585,7 +585,7 @@ assert np.isinf(too_large).all() and (of_shares == 20000).all(), f"{too_large[0]
 #
 # ## 8. bfloat16: more range, fewer digits
 # With more exponents float16 would need no scale. *bfloat16* has them: it is the first half of a float32
-# number, with 8 bits for the exponent, as in float32, and 7 for the fraction. So its range is that of
+# number, with 8 bits for the exponent, as in float32, and 7 for the fraction. So it has the range of
 # float32, and u is 2^-8. The three lines below round to it: add a little less than half of what is cut off,
 # 0x7fff, and 1 more if the last bit that stays is odd; then cut. So the middle goes to the even neighbor. An
 # example: 1 + 2^-8 is in the middle between 1 and 1 + 2^-7, and becomes 1; 1 + 3 2^-8 becomes 1 + 2^-6.
@@ -639,7 +639,7 @@ print("   seed      " + "".join(f"{f'2^{k}':>7}" for k in POWERS))
 for name, errors in (("float16", half_errors), ("bfloat16", brain_errors)):
     print(f"   {name:10}" + "".join(f"{e:7.1g}" for e in errors))
 factor = brain_errors[POWERS.index(-12)] / half_errors[POWERS.index(15)]
-print(f"   the error of bfloat16 is {factor:.1f} times that of float16 where it is least; 8 u is 2^-8")
+print(f"   the error of bfloat16 is {factor:.1f} times the least error of float16; 8 u is 2^-8")
 assert len(set(brain_errors.tolist())) == 1, (
     f"errors of bfloat16 by seed: {brain_errors.min()} to {brain_errors.max()}"
 )
@@ -662,8 +662,8 @@ apart = abs(last["bfloat16"] / last["float32"] - 1)
 assert apart < 0.02, f"bfloat16 ends at {last['bfloat16']:.3f}, float32 at {last['float32']:.3f}"
 
 # %% [markdown]
-# *Why is there no scale?* The range is that of float32, and the gradients are far from its end, for each of
-# these seeds. The error is even the same for all of them, to the last bit: a seed of 2^k changes exponents
+# *Why is there no scale?* bfloat16 has the range of float32, and the gradients are far from its end, for each
+# of these seeds. The error is even the same for all of them, to the last bit: a seed of 2^k changes exponents
 # and no fraction. *What is the price?* Three bits of the fraction: 8 times the rounding error. And updates
 # below w / 512 are surely lost. *What still needs float32?* Sums: the master weights, which are sums of
 # updates; Adam's moments; and the sums in products, means and norms.

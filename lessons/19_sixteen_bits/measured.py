@@ -10,7 +10,7 @@ from minigrad import Tape
 def median_error(net, seed, right):
     """The median over the parameters of a gradient's largest error, relative to its largest element.
 
-    The gradients of ``net`` are those of ``seed`` times the loss, the ``right`` ones of the loss.
+    The gradients of ``net`` belong to ``seed`` times the loss, the ``right`` ones to the loss.
     """
     errors = []
     for parameter, g in zip(net.parameters(), right, strict=True):
