@@ -52,13 +52,10 @@ def drawings_have_own_cells(source):
     """A cell that saves a picture only draws, so that a page can fold it: no assertion, nothing printed."""
     for cell in read_cells(source):
         if not cell.prose and "FIGURES /" in cell.text:
-            names = {node.func.id for node in ast.walk(ast.parse(cell.text)) if is_call_of_a_name(node)}
-            asserts = any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(cell.text)))
-            assert not asserts and "print" not in names, f"the cell of line {cell.line} draws and does more"
-
-
-def is_call_of_a_name(node):
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+            nodes = [*ast.walk(ast.parse(cell.text))]
+            asserts = any(isinstance(node, ast.Assert) for node in nodes)
+            prints = any(isinstance(node, ast.Name) and node.id == "print" for node in nodes)
+            assert not asserts and not prints, f"the cell of line {cell.line} draws and does more"
 
 
 def closing_is_complete(source, folder, last):
