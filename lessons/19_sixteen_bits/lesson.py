@@ -92,10 +92,10 @@ assert equal, f"{np.sum(by_formula != numbers)} numbers differ from NumPy's; {np
 # twice as wide after each power of two. Relative to the number they stay the same: rounding changes a normal
 # number by at most a share u = 2^-11 of it, the *unit roundoff*.
 #
-# Normal numbers end on both sides. The largest number is 65504, and 65520 and all above it become infinite. Below
-# 2^-14, among the subnormal numbers, all gaps are 2^-24 wide: the smaller a number is, the fewer digits it
-# has. The smallest one is 2^-24, and 2^-25, half of it, becomes 0. The picture shows the gaps of float16, of
-# float32, and of bfloat16, the format of part 8.
+# Normal numbers end on both sides. The largest number is 65504, and 65520 and all above it become infinite.
+# Below 2^-14, among the subnormal numbers, all gaps are 2^-24 wide: the smaller a number is, the fewer digits
+# it has. The smallest one is 2^-24, and 2^-25, half of it, becomes 0. The picture shows the gaps of float16,
+# of float32, and of bfloat16, the format of part 8.
 
 # %%
 facts = {
