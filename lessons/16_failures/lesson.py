@@ -448,8 +448,8 @@ print(f"\nFigures: {FIGURES}/")
 
 # %% [markdown]
 # ## What was proved
-# - After a loss of power at any operation of a save, `Checkpoints` restores the old or the new generation,
-#   whole, for any number of ranks: [tests](../../tests/backends/checkpoint/test_power.py).
+# - After a loss of power at any operation of a training's saves, on one rank or several, `Checkpoints`
+#   restores the old or the new generation, whole: [tests](../../tests/backends/checkpoint/test_power.py).
 # - A file that is cut, zeroed, changed or missing is refused, and the generation before it is restored:
 #   [tests](../../tests/backends/checkpoint/test_corruption.py).
 # - A resumed training has the weights of an undisturbed one, bit for bit, on as many ranks, and up to

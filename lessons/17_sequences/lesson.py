@@ -267,10 +267,11 @@ save(drawings.running_softmax(ROW, right, wrong), FIGURES / "pieces.png")
 # Read: Milakov and Gimelshein 2018, "Online normalizer calculation for softmax", arXiv:1805.02867.
 #
 # ## 3. Memory need not grow with S squared
-# Backward needs what forward computed (lesson 03). The readable form keeps the weights of every row, head
-# and query: B heads S S numbers. The form in pieces never has all of them. Its backward computes them again,
-# a tile at a time, from q, k and the lse of each query, as exp(score - lse). For this it keeps
-# the result o and one lse for each query and head: B S (h + heads) numbers, where h = heads D is the *width*.
+# Backward needs what forward computed (lesson 03). The readable form of part 1 keeps the weights of every
+# row, head and query: B heads S S numbers. The form in pieces, as in part 2, never has all of them. Its
+# backward computes them again, a tile at a time, from q, k and the lse of each query, as exp(score - lse).
+# For this it keeps the result o and one lse for each query and head: B S (h + heads) numbers, where h = heads
+# D is the *width*.
 #
 # The gradients, with p for the weights and g for the gradient of o: dv = pᵀ g. The gradient of the scores is
 # p (dp - delta), where dp = g vᵀ, and delta is the sum of p dp over all keys. This looks like one more pass
@@ -454,8 +455,8 @@ for text_line in textwrap.wrap(bytes(prose.symbols[i] for i in [*start, *more]).
 # ## 5. Heads are neurons
 # Lesson 11 splits a layer by neurons: the first matrix by columns, the second by rows, and one sum at the
 # end. Attention has the same form. Queries, keys and values are one product with a matrix, *qkv*, whose rows
-# are neurons, head by head. Each head computes alone. The product with a second matrix, *out*, adds up what
-# all heads found. So a rank can have some of the heads: their rows of qkv, and their columns of out. The
+# are neurons, head by head. Each head computes alone. The product with a second matrix, *out*, adds up the
+# results of all heads. So a rank can have some of the heads: their rows of qkv, and their columns of out. The
 # feed-forward net after it is the pair of lesson 11.
 #
 # Before both, a block applies the op f of lesson 11, and after both the op g: f, `fan_out`, does nothing in
@@ -610,10 +611,10 @@ save(drawings.activation_bars(bars), FIGURES / "activations.png")
 # each token alone needs no change. Attention does, because a query may see keys that another rank has.
 #
 # In *ring attention* each rank keeps its queries, and keys and values travel. In step t = 0, ..., p - 1 rank
-# r has the keys and values of rank r - t (numbers of ranks are meant modulo p). It computes what they give to
-# its queries, merges this with what it has, as in part 2, and passes them on to rank r + 1. After p steps
-# each query has met all keys. `columns` says which places of the row each rank has, and so what a query may
-# see.
+# r has the keys and values of rank r - t (numbers of ranks are meant modulo p). It computes the attention of
+# its queries to them, merges it with its result so far, as in part 2, and passes the keys and values on to
+# rank r + 1. After p steps each query has met all keys. `columns` says which places of the row each rank has,
+# and so what a query may see.
 
 # %%
 print("\n7. A ring of keys")
@@ -664,8 +665,9 @@ for order in ("contiguous", "zigzag"):
 # key was seen on all ranks, and each rank has a term of its gradient. So the gradients travel with their
 # keys, and each rank adds its term; one more message brings them back to the rank of their keys. `naive.py`
 # in `backends/sequence_parallel` is the loop above with its backward. `ring.py` sends the next keys while it
-# computes with these, so that a message costs no time if it is faster than the product. What a block gives,
-# and its gradients, are in `tiles.py`, and in `fast_tiles.py` by tiles that stay in the cache.
+# computes with these, so that a message costs no time if it is faster than the product. The attention to one
+# block of keys, with its gradients, is in `tiles.py`, and in `fast_tiles.py` by tiles that fit into the
+# cache.
 #
 # *Who waits?* With a causal mask the steps are not equally long. We count time in *pairs*, a query and a key
 # that it sees, since each pair takes the same two products. Four tokens on two ranks in *plain* order: rank 0
@@ -821,8 +823,8 @@ save(drawings.turned_array(S, HEADS, 4, sent, factors), FIGURES / "turned.png")
 # %% [markdown]
 # If ranks and tokens grow together, a rank sends about as much by all-to-alls as before: 8 / p of a row that
 # is p times as long. In the library this is `ulysses.py`, called after the paper's DeepSpeed-Ulysses;
-# `SequenceParallel` (`sequence_parallel.py`) takes `form="ring"` or `form="ulysses"`, and hands each pass
-# `SplitTokens` (`split_tokens.py`), which layers ask for attention, places and masks.
+# `SequenceParallel` (`sequence_parallel.py`) takes `form="ring"` or `form="ulysses"`, and gives each pass
+# a `SplitTokens` (`split_tokens.py`), from which layers get attention, places and masks.
 #
 # *What limits p?* The number of heads: a rank without a head only passes tokens on. *Why is no rank slower
 # than the others?* Each rank has all tokens of its heads. If p divides the heads, all compute as many pairs;
@@ -859,8 +861,8 @@ save(drawings.packed_rows(x, y), FIGURES / "packed.png")
 
 # %% [markdown]
 # `PackedNet`, in packing.py, is the library's transformer with these places and documents. The loss is that
-# of part 4: the sum of the losses of all labels that count, divided by their number. The oracle computes each
-# document alone, without padding, and knows nothing of masks.
+# of part 4: the sum of the losses of all labels that count, divided by their number. The reference computes
+# each document alone, without padding and without masks.
 
 # %%
 net = PackedNet(np.random.default_rng(0)).to(dtype=np.float64)

@@ -667,8 +667,8 @@ print(f"\nFigures: {FIGURES}/")
 # - A mixture on any number of ranks, with any number of experts and any capacity, has the results, dropped
 #   tokens and gradients of one machine, also in stacks with other strategies:
 #   [tests](../../tests/backends/expert_parallel/test_expert_parallel.py).
-# - `nn.Experts` and `route` give places, gates and penalties as their definitions by loops, and gradients as
-#   differences: [tests](../../tests/minigrad/nn/test_experts.py).
+# - `nn.Experts` has the values, dropped tokens, penalties and gradients of three loops over tokens and
+#   experts: [tests](../../tests/minigrad/nn/test_experts.py).
 # - Capacities, the share that chance drops, parameters, operations and bytes agree with a count:
 #   [tests](../../tests/minigrad_course/machines/test_expert_costs.py).
 # - A forward and a backward in turns last as long as the formula says, and two forwards have a fill:

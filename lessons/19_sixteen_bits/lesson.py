@@ -132,7 +132,7 @@ save(drawings.spacing(finite), FIGURES / "gaps.png")
 # *How many float16 numbers are there from 1 to 2, and how many from 1024 to 2048?* Equally many: 1,024, one
 # for each f. From 1024 to 2048 they are the whole numbers. *What is 2049?* No float16 number: it is in the
 # middle between 2048 and 2050, and 2048 is the even one. *Why is 65504 the largest number?* It has the
-# largest exponent, 30, and the largest fraction: 2^15 (2 - 2^-10). The exponent 31 stands for infinity and
+# largest exponent, 30, and the largest fraction: 2^15 (2 - 2^-10). The exponent 31 is for infinity and
 # NaN.
 #
 # Read: Goldberg 1991, "What every computer scientist should know about floating-point arithmetic", ACM
@@ -222,7 +222,7 @@ assert largest + 15 < 16 and scaled[0] < 0.01, f"2^{largest:.1f} times 2^15; {sc
 # gradients are lost. We measure it in a net of float16: `net.to(dtype=np.float16)` makes one, and
 # `minigrad/half.py` says how its ops compute: they take and return 16-bit arrays, and use float32 in between.
 # The *error* of a parameter's gradient is the largest difference from the gradient in float32, relative to
-# the largest element of the latter. The table has the median over all parameters.
+# the largest element of the float32 gradient. The table has the median over all parameters.
 
 # %%
 print("\n3. A small share of a batch is a small seed")
@@ -271,10 +271,10 @@ assert 0.5 < in_parts / half_errors[3] < 2, f"{in_parts:.2g} in parts, {half_err
 # The last line shows that it does not matter whether the batch is cut: for the gradient of one letter only
 # the number of letters in the whole batch counts. But it is large batches that are cut.
 #
-# Does a training notice? A batch of 4,096 parts has the seed 2^-12. Training with such batches would take
-# hours. So we compute one part in each step and multiply its gradient by 4,096, in float32, as if all parts
-# were alike. Three trainings begin with the same weights and read the same text (`trained`, in training.py):
-# in float32, in float16, and in float16 with a loss scale of 2^15.
+# Does this change a training? A batch of 4,096 parts has the seed 2^-12. Training with such batches would
+# take hours. So we compute one part in each step and multiply its gradient by 4,096, in float32, as if all
+# parts were alike. Three trainings begin with the same weights and read the same text (`trained`, in
+# training.py): in float32, in float16, and in float16 with a loss scale of 2^15.
 
 # %%
 SHARE = 2.0**-12
@@ -462,7 +462,7 @@ assert stages == [16, 2 + 2 + 12 / 4, 2 + 2 / 4 + 12 / 4, 16 / 4], f"{stages}, e
 # All ranks must decide alike. The optimizer asks for the sum of the squares of all gradients, over all ranks;
 # clipping needs the same sum (lesson 06). If one gradient of one rank is infinite, so is the sum, on every
 # rank. We try two strategies: with `DataParallel` all ranks have all gradients; with `Sharded` (ZeRO, lesson
-# 06) rank r alone has the gradient of weight r, and no other rank sees that it is infinite. All gradients are
+# 06) only rank r has the gradient of weight r, and no other rank sees that it is infinite. All gradients are
 # powers of two that we choose. These are never rounded, so we can say with whole numbers what must happen.
 
 # %%
@@ -577,9 +577,9 @@ assert np.isinf(too_large).all() and (of_shares == 20000).all(), f"{too_large[0]
 # *Why is nothing divided by p after the sum?* It was divided before, by the seed. So gradients are smaller
 # while they are sent, and that is what the scale is for. *Do all ranks have the same bits?* Yes. In a ring
 # each part of the array is added up once, in one order, and copied to all ranks. *What changes if the sum is
-# made in float32?* Then there is one rounding, whatever p is: see the picture. But our form sends each array
-# to all ranks, (p - 1) n numbers from each rank, and a ring sends 2 (p - 1) n / p. A ring that sends its sums
-# in float32 needs twice the bytes.
+# computed in float32?* Then there is one rounding, whatever p is: see the picture. But our form sends each
+# array to all ranks, (p - 1) n numbers from each rank, and a ring sends 2 (p - 1) n / p. A ring that sends
+# its sums in float32 needs twice the bytes.
 #
 # Read: Micikevicius et al. 2018, arXiv:1710.03740, section 3.3.
 #
