@@ -100,8 +100,8 @@ def squared_error(size, n=8):
 def more_samples(student):
     (of_2, _), (after, draws) = squared_error(2), squared_error(student.BATCH_SIZE)
     assert student.BATCH_SIZE == 4, (
-        f"mini-batches of {student.BATCH_SIZE} have a squared error of {after:.3f}, those of 2 {of_2:.3f}; "
-        "let BATCH_SIZE be 4"
+        f"mini-batches of {student.BATCH_SIZE} have a squared error of {after:.3f}, and mini-batches of 2 "
+        f"have {of_2:.3f}; let BATCH_SIZE be 4"
     )
     assert np.isclose(of_2 / after, 3)
     return (

@@ -9,8 +9,8 @@ import numpy as np
 # %% [markdown]
 # ## 1. Pixels from 0 to 255
 # A linear model of pixels between 0 and 1 learns at rates up to 0.3; at larger ones its loss grows. Now the
-# pixels come as numbers between 0 and 255. Edit: the formula of the largest rate for inputs that are
-# ``factor`` times as large. What is the largest rate now?
+# pixels are numbers between 0 and 255. Edit: the formula of the largest rate for inputs that are ``factor``
+# times as large. What is the largest rate now?
 #
 # - a: 0.3: the weights become 255 times smaller, and the loss is the same
 # - b: 255 times smaller than 0.3
@@ -27,8 +27,9 @@ def largest_rate(rate, factor):
 
 # %% [markdown]
 # ## 2. Longer steps
-# A loss has the curvatures 1 and 4 along its two weights, so rates below 2 / 4 converge. At the rate 1.6 / 4
-# both weights are right to 0.01 after 10 steps. Edit: the rate 1.9 / 4. How many steps are needed?
+# The second derivatives of a loss along its two weights are 1 and 4, so rates below 2 / 4 converge. At the
+# rate 1.6 / 4 both weights are within 0.01 of the best ones after 10 steps. Edit: the rate 1.9 / 4. How many
+# steps are needed?
 #
 # - a: more than 40
 # - b: fewer than 10, since each step is longer
@@ -40,13 +41,13 @@ RATE = 1.6 / 4
 
 
 # %% [markdown]
-# ## 3. Two samples more
+# ## 3. A larger mini-batch
 # A data set has 8 samples. A mini-batch of 2 different ones gives a gradient with some squared error, on
-# average over all the mini-batches that can be drawn. Edit: mini-batches of 4. What is the squared error?
+# average over all the mini-batches that can be drawn. Edit: mini-batches of 4. What is the squared error now?
 #
-# - a: 0.71 of it
-# - b: half of it
-# - c: a third of it
+# - a: 0.71 times as large
+# - b: half as large
+# - c: a third as large
 
 # %%
 PREDICTION_3 = ""
@@ -55,12 +56,12 @@ BATCH_SIZE = 2
 
 # %% [markdown]
 # ## 4. An epoch
-# Edit: write the function below. Ten samples in mini-batches of 4 are batches of 4, 4 and 2. Without
-# momentum, and as long as the weights move little: which samples move the weights most?
+# Edit: write the function below. Ten samples in mini-batches of 4 are batches of 4, 4 and 2. There is no
+# momentum, and the weights move little. Which samples move the weights most?
 #
 # - a: all samples count alike, since each is seen once
 # - b: the last two, each twice as much as another
-# - c: those of the first batch, since the loss is largest there
+# - c: the samples of the first batch, since the loss is largest there
 
 # %%
 PREDICTION_4 = ""
