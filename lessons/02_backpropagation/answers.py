@@ -23,7 +23,7 @@ def replaced(student):
     )
     return (
         f"it finds {x.grad:g} instead of {right:g}: the product ran before the sum, so backward comes to it "
-        "later, and in each block what comes through the product is the last to be written"
+        "later, and in each block it overwrites the derivative that came through the sum"
     )
 
 
@@ -58,7 +58,7 @@ def first_layer(student):
     only_last = sum(products((False, False, False, True)).values())
     return (
         f"{total} products: {trained['weights']} for the weights, and {trained['inputs']} to carry the "
-        f"gradient down to them through the frozen layers; of the last layer alone it is {only_last}"
+        f"gradient to them through the frozen layers; if only the last layer is trained it is {only_last}"
     )
 
 
@@ -86,7 +86,7 @@ def filled_again(student):
     assert not wrong, f"with your function these gradients are wrong: {wrong}"
     return (
         f"both are right, {right['x']:.3f} and {right['w']:.3f}, where x * w has {of_product['w'][0]:g} for "
-        f"{of_product['w'][1]:g}: the slope of the sigmoid is a (1 - a), so it holds its output a, and not x"
+        f"{of_product['w'][1]:g}: the derivative of the sigmoid is a (1 - a), so the tape keeps a and not x"
     )
 
 

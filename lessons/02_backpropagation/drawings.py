@@ -101,13 +101,13 @@ def cost(counted):
     panel.set(
         xlabel="multiplications, in units of forward",
         xlim=(0, 2.3),
-        title="Twice forward, less what nobody needs",
+        title="Twice forward, minus what is not needed",
     )
     return figure
 
 
 def cells(panel, numbers, title, color, face=None):
-    """A matrix as squares with its numbers; zeros pale, ``face`` behind the others."""
+    """A matrix as squares with its numbers; zeros are pale, other numbers have the background ``face``."""
     height, width = numbers.shape
     for (row, column), n in np.ndenumerate(numbers):
         panel.add_patch(Rectangle((column, row), 1, 1, fc=face if face and n else "white", ec=GREY, lw=0.8))

@@ -1,8 +1,17 @@
 """Lesson 02. Back-propagation: write down what you compute, then walk back through it.
 
-Lecture section: back-propagation. By hand on (x + y) z, a tape of twenty lines, the gates (add, multiply,
-max, sigmoid), values that are used twice, pullbacks of arrays; then the library's tape, how a wrong
-derivative is found; convolution and pooling; what backward costs.
+Lecture section: back-propagation. (x + y) z by hand, a tape of twenty lines, gates (add, multiply, max,
+sigmoid), values that are used twice, pullbacks of arrays, the library's tape, wrong derivatives, convolution
+and pooling, the cost of backward.
+
+The slide asks: how does a computer get the derivative of a loss by each of a million weights?
+
+You need: lesson 01; the chain rule, partial derivatives and products of matrices.
+
+Time: about 55 minutes; the program runs for about 5 seconds.
+
+After this you can: compute all derivatives of a small graph by hand; derive the pullback of an operation,
+also of a convolution; prove by differences that a pullback is right; say what backward costs.
 
     python lessons/02_backpropagation/lesson.py
 
@@ -29,19 +38,20 @@ FIGURES = start_lesson("02_backpropagation")
 # %% [markdown]
 # ## 1. By hand
 # f = (x + y) z at x = 2, y = 1, z = 5. The *forward* pass runs one operation after the other: q = x + y = 3,
-# f = q z = 15.
+# and then f = q z = 15.
 #
 # Training asks one question: if x changes a little, how much does f change? The answer is the derivative
-# df/dx. Start at the *end*: df/df = 1. Since f = q z, df/dq = z = 5 and df/dz = q = 3. Since q = x + y,
-# dq/dx = 1, and the chain rule gives df/dx = df/dq * dq/dx = 5 * 1 = 5, and the same for y. We went from the
-# output to the inputs, and each operation used only its own inputs and the derivative of its output.
+# df/dx. Start at the *end*: df/df = 1. Since f = q z, df/dq = z = 5 and df/dz = q = 3. Since q = x + y, dq/dx
+# = 1, and the chain rule gives df/dx = df/dq * dq/dx = 5 * 1 = 5, and the same for y. We went from the output
+# to the inputs: the *backward* pass. Each operation used only its own inputs and the derivative of f by its
+# output.
 
 # %%
 print("1. By hand: f = (x + y) z")
 
 
 def by_difference(f, at, h=1e-5):
-    """The derivative of f by each of its arguments: (f(x + h) - f(x - h)) / 2h, to about 1e-10."""
+    """The derivative of f by each of its arguments: (f(x + h) - f(x - h)) / 2h, up to about 1e-10."""
     shift = h * np.eye(len(at))
     return np.array([(f(*(at + row)) - f(*(at - row))) / (2 * h) for row in shift])
 
@@ -59,10 +69,10 @@ assert error < 1e-8, (
 # section 3.2.
 #
 # ## 2. A tape
-# These steps are mechanical, so a program can do them. A *tape* is a list of the operations that were run.
-# An operation returns its value and, for each input, one function, the **pullback**: it takes g, the
-# derivative of f by the operation's output, and returns the derivative of f by that input. `backward` goes
-# through the list from its end to its start.
+# These steps are mechanical, so a program can do them. A *tape* is a list of the operations that were run. An
+# operation returns its value and, for each input, one function, the **pullback**: it takes g, the derivative
+# of f by the operation's output, and returns the derivative of f by that input. `backward` goes through the
+# list from its end to its start.
 
 
 # %%
@@ -98,7 +108,7 @@ def multiply(x, y):
 
 # %% [markdown]
 # This is all of back-propagation: twenty lines, and two lines for each operation. `walk`, the first function
-# in `minigrad/tape.py`, does the same for tensors.
+# in `minigrad/tape.py`, does the same for the library's tensors.
 
 # %%
 print("\n2. A tape")
@@ -110,6 +120,7 @@ tape.backward(f)
 print(f"   f = {f.value}; from the tape {x.grad}, {y.grad}, {z.grad}; on the way df/dq = {q.grad}")
 by_tape = (f.value, x.grad, y.grad, z.grad, q.grad)
 assert by_tape == (15, 5, 5, 3, 5), f"f, df/dx, df/dy, df/dz, df/dq are {by_tape}, expected 15, 5, 5, 3, 5"
+# %%
 places = {x: (0, 2, "x"), y: (0, 0, "y"), z: (1.5, -0.6, "z"), q: (1.5, 1, "+"), f: (3, 0.4, "×")}
 save(drawings.graphs({"f = (x + y) z": (tape, places)}), FIGURES / "by_hand.png")
 
@@ -118,11 +129,11 @@ save(drawings.graphs({"f = (x + y) z": (tape, places)}), FIGURES / "by_hand.png"
 # doi:10.1137/1.9780898717761, chapter 3.
 #
 # ## 3. Gates: add, multiply, max
-# An operation in such a graph is also called a *gate*. Look at what each one does with the derivative of its
+# An operation in such a graph is also called a *gate*. Look at what each gate does with the derivative of its
 # output. An **add** gate copies it to both inputs. A **multiply** gate exchanges the inputs: each input gets
 # the derivative times the *other* input. A **max** gate routes it: the larger input gets all of it, the
-# smaller one gets 0, because a small change of the smaller input does not change the maximum. ReLU,
-# max(0, x), is a max gate whose one input is the constant 0.
+# smaller one gets 0, because a small change of the smaller input does not change the maximum. ReLU, max(0,
+# x), is a max gate with the constant 0 as one input.
 
 
 # %%
@@ -147,12 +158,13 @@ for name, values in gates.items():
         tape,
         {x: (0, 2, "x"), y: (0, 0, "y"), z: (1.5, -0.6, "z"), m: (1.5, 1, "max"), f: (3, 0.4, "×")},
     )
+# %%
 save(drawings.graphs(tapes), FIGURES / "max_gate.png")
 
 # %% [markdown]
 # ### One unit
-# A neuron, a = sigmoid(w x + b), is three gates. The sigmoid, 1 / (1 + e^-s), has the derivative a (1 - a),
-# where a is its value.
+# A neuron with one input, a = sigmoid(w x + b), is three gates. The sigmoid, 1 / (1 + e^-s), has the
+# derivative a (1 - a), where a is its value.
 
 
 # %%
@@ -172,19 +184,20 @@ differences = by_difference(lambda w, x, b: 1 / (1 + np.exp(-(w * x + b))), np.a
 for name, node, difference in zip("wxb", (w, x, b), differences, strict=True):
     print(f"      da/d{name}: tape {node.grad:.8f}, by difference {difference:.8f}")
     assert abs(node.grad - difference) < 1e-9, f"da/d{name}: tape {node.grad}, by difference {difference}"
+# %%
 spots = {w: (0, 2, "w"), x: (0, 0, "x"), b: (1.5, -0.6, "b")}
 spots |= {product: (1.5, 1, "×"), total: (3, 0.4, "+"), a: (4.5, 0.4, "σ")}
 save(drawings.graphs({"a = sigmoid(w x + b)": (tape, spots)}), FIGURES / "unit.png")
 
 # %% [markdown]
-# Read: LeCun, Bottou, Orr and Müller 1998, "Efficient BackProp", doi:10.1007/3-540-49430-8_2, section 4.4
-# (which sigmoid).
+# Read: LeCun, Bottou, Orr and Müller 1998, "Efficient BackProp", doi:10.1007/3-540-49430-8_2, section 4.4 (on
+# the choice of the sigmoid).
 #
 # ## 4. A value that is used twice: derivatives add
 # In f = x sigmoid(x) the value x is used twice. A change of x changes f in two ways, through the factor x and
 # through the sigmoid, and the two changes *add up*. This is the + in `x.grad = x.grad + ...`. It is also the
-# reason for the order: every operation that uses a value stands later in the list than the operation that
-# made it. When `backward` comes to a value, all operations that use it have already added their part.
+# reason for the order of backward: in the list, each operation comes after the operations that made its
+# inputs. When `backward` comes to a value, all operations that use this value have already added their part.
 #
 # A common mistake is to write = instead of adding. The program still runs; only its gradients are wrong.
 
@@ -216,16 +229,18 @@ assert abs(x.grad - central) < 1e-9, f"df/dx: tape {x.grad}, by difference {cent
 assert abs(forgotten.grad - central) > 0.1, (
     f"without the +: {forgotten.grad}, right: {central}; too close to see"
 )
+# %%
 save(drawings.graphs({"f = x sigmoid(x)": (tape, spots)}), FIGURES / "twice.png")
 
 # %% [markdown]
 # Read: Griewank and Walther 2008, section 3.2 (reverse mode).
 #
 # ## 5. Arrays: a pullback is a product with the Jacobian, without the Jacobian
-# For arrays, y = h(x), the derivative is a matrix, the Jacobian J: a row for each number of y, a column for
-# each number of x. The chain rule multiplies by it: dL/dx = Jᵀ g, with g = dL/dy for the loss L. J itself is
-# far too large to be stored. A pullback is the *function* g -> Jᵀ g. For the product Y = X W of a batch with
-# the weights it is another matrix product:
+# For arrays, y = h(x), the derivative is a matrix, the *Jacobian* J, with a row for each number of y and a
+# column for each number of x. The chain rule multiplies by its transpose: dL/dx = Jᵀ g, where g = dL/dy and L
+# is the loss. J itself is far too large to be stored. A pullback is the *function* g -> Jᵀ g. For the product
+# Y = X W, where X is a batch with a row for each sample and W are the weights, it is another product of
+# matrices:
 #
 #     dL/dX = g Wᵀ        dL/dW = Xᵀ g
 
@@ -252,10 +267,11 @@ print(f"the gradient {784 * 128:,}")
 # Read: Baydin et al. 2018, arXiv:1502.05767, section 3.2 (reverse mode).
 #
 # ## 6. The library
-# The library's tape is the same list, and its ops are pairs like ours, in files to read: `linear.py`,
-# `elementwise.py`, `shape.py`, `reduce.py`, `conv.py`, `pool.py`, `layer_norm.py`, `dropout.py` in
-# `minigrad/ops`. `@op` takes a function of the form that we have been writing. The result takes and returns
-# tensors, and records itself on the tape that is open.
+# The library's tape is the same list, and its ops are pairs of a value and pullbacks like ours, in files to
+# read: `linear.py`, `elementwise.py`, `shape.py`, `reduce.py`, `conv.py`, `pool.py`, `layer_norm.py`,
+# `dropout.py` in `minigrad/ops`. The decorator `@op` takes a function of this form, and returns an op: it
+# takes and returns *tensors*, arrays of which a gradient may be wanted (`requires_grad=True`), and records
+# itself on the tape that is open.
 
 # %%
 print("\n6. minigrad")
@@ -282,14 +298,15 @@ for name, function, expected in (
 
 # %% [markdown]
 # **Only the derivatives that are needed are computed.** There is one pullback for each input, and not one for
-# all inputs together, because often only some derivatives are needed. Pixels are not trained, so the first
-# layer's dL/dX would be thrown away. We record which pullbacks are called.
+# all inputs together, because often only some derivatives are needed. Pixels are not trained, so the dL/dX of
+# the first layer is not needed; nor is the dL/dW of a *frozen* layer, which keeps its weights. We record
+# which pullbacks are called.
 
 # %%
 called = []
 
 
-def noting(x, w):
+def recorded_matmul(x, w):
     value, (to_x, to_w) = matmul(x, w)
 
     def recorder(name, pullback):
@@ -298,36 +315,37 @@ def noting(x, w):
     return value, (recorder("to x", to_x), recorder("to w", to_w))
 
 
-def who_is_called(x_wanted, w_wanted):
+def called_pullbacks(x_wanted, w_wanted):
     called.clear()
     with minigrad.Tape() as tape:
         x = Tensor(np.ones((4, 3)), requires_grad=x_wanted)
         w = Tensor(np.ones((3, 2)), requires_grad=w_wanted)
-        y = op(noting)(x, w)
+        y = op(recorded_matmul)(x, w)
     tape.backward(y, np.ones((4, 2)))
     return list(called)
 
 
 print(
-    f"   pixels and weights: {who_is_called(False, True)}; hidden layer: {who_is_called(True, True)}; ",
+    f"   pixels and weights: {called_pullbacks(False, True)}; hidden layer: {called_pullbacks(True, True)}; ",
     end="",
 )
-print(f"frozen weights: {who_is_called(True, False)}")
+print(f"frozen weights: {called_pullbacks(True, False)}")
 for flags, expected in (
     ((False, True), ["to w"]),
     ((True, False), ["to x"]),
     ((True, True), ["to w", "to x"]),
 ):
-    calls = sorted(who_is_called(*flags))
+    calls = sorted(called_pullbacks(*flags))
     assert calls == expected, (
         f"x and w need gradients: {flags}; pullbacks called {calls}, expected {expected}"
     )
 
 # %% [markdown]
 # **How to find a wrong pullback.** The loss does not show it. Here is a sigmoid whose pullback lacks the
-# factor a: every sign is right, every size is wrong. `gradient_matches_difference` compares the gradient
-# with a central difference in a random direction, in one line for any op. It is the first *law* of this
-# course: a statement that must hold for every input, tested on inputs that are drawn at random.
+# factor a: every sign is right, every size is wrong. `gradient_matches_difference` compares the gradient with
+# a central difference, the quotient of part 1, in a random direction. It takes any op. It is the first *law*
+# of this course: a statement that must hold for every input, and is tested on inputs that are drawn at
+# random.
 
 
 # %%
@@ -348,8 +366,9 @@ else:
     raise AssertionError("the law accepted the careless pullback: 1 wrong pullback, 0 reports")
 
 # %% [markdown]
-# Without such a check? Train a network, 784-32-10 with the squared error, on our own tape: once with the
-# right pullback in the hidden units, once with the careless one.
+# What happens without such a check? We train a network on our own tape: 784 pixels, 32 hidden units, 10
+# outputs, each with a sigmoid, and the squared error. It is trained once with the right pullback in the
+# hidden units, and once with the careless one.
 
 # %%
 digits = mnist.load("mnist5k")
@@ -375,6 +394,7 @@ def add_row(x, row):
     return x + row, (lambda g: g, lambda g: g.sum(axis=0, keepdims=True))
 
 
+# %%
 def gradients(parameters, x, y, inner=sigmoid):
     """The loss of a batch, and the gradient of each parameter, by the tape of part 2.
 
@@ -404,6 +424,7 @@ def train(inner, rate=5.0, steps=300, size=50):
     return losses, errors
 
 
+# %%
 right, wrong = train(sigmoid), train(careless)
 ends = [np.mean(losses[-50:]) for losses, _ in (right, wrong)]
 print(
@@ -413,15 +434,16 @@ print(
 print(f"{ends[1]:.3f}, its gradient off by {min(wrong[1]):.0%} or more")
 assert max(ends) < right[0][0] / 2, f"losses {right[0][0]:.3f} at the start, {max(ends):.3f} at the end"
 assert min(wrong[1]) > 0.2 and max(right[1]) == 0, f"errors {min(wrong[1]):.0%} and {max(right[1]):.0%}"
+# %%
 save(drawings.careless(right, wrong), FIGURES / "careless.png")
 
 # %% [markdown]
 # A falling loss does not prove that the gradients are right. So this course compares gradients.
 #
-# A second mistake that raises no error: a pullback keeps the arrays of the forward pass, not copies of them,
-# so that a tape needs little memory. If such an array is changed before backward (weights updated too early,
-# a batch refilled in place), backward uses the new numbers. With MINIGRAD_CHECK=arrays the tape detects
-# this, and the error names the op.
+# There is a second mistake that raises no error. A pullback keeps the arrays of the forward pass, not copies
+# of them, so that a tape needs little memory. If such an array is changed before backward (the weights are
+# updated too early, or the next batch is read into the same memory), backward uses the new numbers. If the
+# environment variable MINIGRAD_CHECK is "arrays", the tape detects this, and the error names the op.
 
 # %%
 x, w = (Tensor(np.full(2, value), requires_grad=True) for value in (3.0, 5.0))
@@ -444,9 +466,10 @@ for check in ("", "arrays"):
 #
 # ## 7. Convolution and pooling
 # A convolution moves a small matrix of weights, the *kernel*, over an image. Each output is the sum of a
-# patch of the image times the kernel. Instead of moving over the outputs, go over the *taps*, the single
-# weights of the kernel: each tap (a, b) adds w[a, b] times the image shifted by (a, b) to all outputs at
-# once. Then backward is the same loop: each tap adds its weight times g at the pixels that it read.
+# patch of the image times the kernel. Instead of a loop over the outputs, write a loop over the *taps*, the
+# single weights of the kernel: tap (a, b) adds w[a, b] times the image shifted by (a, b) to all outputs at
+# once. Then backward is the same loop: each tap adds its weight times g to the gradient of the pixels that it
+# read.
 
 
 # %%
@@ -484,12 +507,12 @@ print("   ops.conv2d and these lines differ by {:.0e} forward, {:.0e} to x, {:.0
 assert max(errors) < 1e-12, f"they differ by {max(errors):.1e}, limit 1e-12"
 
 # %% [markdown]
-# **Which outputs use one pixel?** Put 1 into one pixel and 0 into all others, and number the taps 1 to 9.
-# The outputs that use the pixel are then not 0, and each shows the number of the tap that it uses for the
-# pixel: nine outputs, and the numbers are those of the kernel *turned by 180 degrees*. The output to the
-# upper left of the pixel uses the last tap, the output to the lower right uses the first. So the derivative
-# by this pixel is the sum of nine derivatives g times the turned kernel. This holds at each pixel: **the
-# gradient of the image is the convolution of g, with zeros around it, with the turned kernel.**
+# **Which outputs use one pixel?** Put 1 into one pixel and 0 into all others, and number the taps 1 to 9. The
+# outputs that use the pixel are then not 0, and each shows the number of the tap that it uses for the pixel.
+# There are nine such outputs, and their numbers are the kernel *turned by 180 degrees*: the output to the
+# upper left of the pixel uses the last tap, and the output to the lower right uses the first. So the
+# derivative by this pixel is the sum of nine derivatives g times the turned kernel. This holds at each pixel:
+# **the gradient of the image is the convolution of g, with zeros around it, with the turned kernel.**
 
 # %%
 numbers, one_pixel = np.arange(1.0, 10.0).reshape(3, 3), np.zeros((7, 7))
@@ -502,6 +525,7 @@ by_turning, _ = convolution(np.pad(g[0, 0], 2), turned)
 error = np.abs(by_turning - pullbacks[0](g[0, 0])).max()
 print(f"   {np.count_nonzero(used)} outputs use one pixel; to_x against the turned kernel: {error:.0e}")
 assert error < 1e-12, f"to_x and the convolution with the turned kernel differ by {error:.1e}, limit 1e-12"
+# %%
 save(drawings.one_pixel(numbers, one_pixel, used), FIGURES / "one_pixel.png")
 
 # %% [markdown]
@@ -525,9 +549,9 @@ else:
     raise AssertionError("the law accepted the kernel that is not turned: 1 wrong pullback, 0 reports")
 
 # %% [markdown]
-# **Pooling** makes images smaller. Here each block of 2 x 2 pixels becomes one number. *Max pooling* is a
-# max gate with four inputs: the largest pixel of each block gets the whole derivative. *Average pooling* is
-# an add gate: each of the four pixels gets a quarter.
+# **Pooling** makes images smaller. Here each block of 2 x 2 pixels becomes one number. *Max pooling* is a max
+# gate with four inputs: the largest pixel of each block gets the whole derivative. *Average pooling* is an
+# add gate followed by a division by 4: each of the four pixels gets a quarter.
 
 
 # %%
@@ -542,6 +566,7 @@ def average_pooling(x):
     return y, (lambda g: np.repeat(np.repeat(g / 4, 2, axis=0), 2, axis=1),)
 
 
+# %%
 x, g = 1.0 + rng.permutation(16).reshape(4, 4), np.array([[1.0, 2.0], [3.0, 4.0]])
 pictures = {}
 for ours, library in ((max_pooling, ops.max_pool2d), (average_pooling, ops.avg_pool2d)):
@@ -558,23 +583,27 @@ for ours, library in ((max_pooling, ops.max_pool2d), (average_pooling, ops.avg_p
         f"{errors[1]:.0e} backward"
     )
     assert max(errors) < 1e-12, f"they differ by {max(errors):.1e}, limit 1e-12"
-    assert back(g).sum() == g.sum(), f"derivatives sum to {back(g).sum()} before pooling, {g.sum()} behind it"
+    assert back(g).sum() == g.sum(), (
+        f"derivatives sum to {back(g).sum()}, expected the outputs' sum, {g.sum()}"
+    )
+# %%
 save(drawings.pooling(pictures), FIGURES / "pooling.png")
 
 # %% [markdown]
-# The library's `conv2d` does the same for many images, channels and filters; `direct`, the first function in
-# `minigrad/ops/conv.py`, has the same loop over the taps.
+# An image may have several *channels*, such as red, green and blue, and a layer several kernels, its
+# *filters*. The library's `conv2d` does the same for many images, channels and filters; `direct`, the first
+# function in `minigrad/ops/conv.py`, has the same loop over the taps.
 #
 # Read: LeCun, Bottou, Bengio and Haffner 1998, doi:10.1109/5.726791, section II; Dumoulin and Visin 2016,
 # arXiv:1603.07285, chapter 4 (the turned kernel as a transposed convolution).
 #
 # ## 8. What does backward cost?
 # Count multiplications. X W with X (N, n) and W (n, m) takes N n m. Each of its two pullbacks takes as many.
-# So backward costs up to **twice** as much as forward, whatever the number of parameters. It costs less by
-# the share of the first layer, whose dL/dX is not needed. In a deep network that share is small; a small
-# network may have nearly all its work in the first layer, and then backward costs about as much as forward.
-# (To get the same derivatives by differences would take two forward passes *per parameter*.) We let the
-# library's tape run layers, and count.
+# So backward costs up to **twice** as much as forward, for any number of parameters. It costs less if dL/dX
+# of the first layer is not needed: then the share of the first layer in all multiplications is saved. In a
+# deep network this share is small; a small network may have nearly all its work in the first layer, and then
+# backward costs about as much as forward. (The same derivatives by differences would take two forward passes
+# *per parameter*.) We let the library's tape run layers, and count.
 
 # %%
 print("\n8. What does backward cost?")
@@ -608,6 +637,7 @@ def count(widths, samples=10):
     return counts
 
 
+# %%
 counted = {}
 for widths in ((784, 128, 10), (784, 128, 128, 10), (128,) * 5, (128,) * 17):
     name = f"{widths[0]} x {len(widths) - 1} layers" if widths[0] == 128 else "-".join(map(str, widths))
@@ -616,14 +646,15 @@ for widths in ((784, 128, 10), (784, 128, 128, 10), (128,) * 5, (128,) * 17):
     first = widths[0] * widths[1] / sum(n * m for n, m in zip(widths, widths[1:], strict=False))
     print(f"   {name + ':':18} backward / forward = {ratio:.3f}; 2 - first layer's share: {2 - first:.3f}")
     assert abs(ratio - (2 - first)) < 1e-12, f"backward / forward is {ratio}, the formula gives {2 - first}"
+# %%
 save(drawings.cost(counted), FIGURES / "cost.png")
 
 # %% [markdown]
 # Read: Griewank and Walther 2008, section 3.3 (a gradient costs a small multiple of its function).
 #
 # ## 9. Our twenty lines against the library
-# The same network, 784-32-10, with the same start, is trained for 20 steps by our tape, and by the library's
-# layers, tape, loss and optimizer. We compare not the losses but all 25,450 derivatives, in every step.
+# The network of part 6 is trained for 20 steps from the same start by our tape, and by the library's layers,
+# tape, loss and optimizer. We compare not the losses but all derivatives, in every step.
 
 # %%
 print("\n9. Twenty lines against the library")
@@ -657,3 +688,24 @@ assert worst < 1e-12, f"the derivatives differ by {worst:.1e} of the largest one
 
 # %%
 print(f"\nFigures: {FIGURES}/")
+
+# %% [markdown]
+# ## What was proved
+#
+# - The gradient of every op of the library equals its central difference, for shapes and numbers drawn at
+#   random: [tests](../../tests/minigrad/ops/test_ops.py).
+# - A tape gives each value the sum over all its uses, and no gradient to constants and frozen parameters, for
+#   programs drawn at random: [tests](../../tests/minigrad/test_tape.py).
+# - Every algorithm of the library's convolution computes what the loop over the taps computes, forward and
+#   backward: [tests](../../tests/minigrad/ops/fast/test_conv.py).
+# - An array that is changed between forward and backward is found, and the error names the op that needs it:
+#   [tests](../../tests/minigrad/test_changed_arrays.py).
+# - Only here, by the assertions of this lesson, which [a test](../../tests/lessons/test_lessons.py) runs: our
+#   twenty lines find the library's 25,450 derivatives in each of 20 steps up to 1e-12, and backward costs 2 -
+#   (share of the first layer) times forward.
+#
+# Not proved: that a wrong pullback always lets a network learn. It did so here, for one network and one
+# mistake.
+#
+# Next: [lesson 03](../03_memory/lesson.py): the tape keeps the arrays that backward needs, and they fill the
+# memory.

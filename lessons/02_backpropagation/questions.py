@@ -10,11 +10,11 @@ from minigrad import Tensor, ops
 
 # %% [markdown]
 # ## 1. A tape that replaces
-# Three residual blocks, x <- x + w x with w = 1/2: the output is (1 + w)³ x, and its derivative is 3.375. The
-# tape below adds up what comes from the two uses of a value. Edit: let ``backward`` replace ``x.grad`` by
-# what comes. Which derivative does it find?
+# Three residual blocks, x <- x + w x with w = 1/2: the output is (1 + w)³ x, and its derivative by x is
+# 3.375. A value that is used twice gets a derivative from each use, and the tape below adds the two. Edit:
+# let ``backward`` replace ``x.grad`` by the derivative that comes last. Which derivative does it find?
 #
-# - a: 3.375: both uses have the same block behind them
+# - a: 3.375: both uses have the same blocks after them
 # - b: 1: only the direct way through all blocks is left
 # - c: 0.125: only the way through all products is left
 
@@ -49,8 +49,8 @@ def residual_blocks(x, w, blocks=3):
 
 # %% [markdown]
 # ## 2. One trained layer
-# Four layers of 128 units: forward takes 4 products of matrices, and backward 7, since nobody asks for the
-# gradient of the pixels. Edit: freeze all layers but the first. How many products does backward take?
+# Four layers of 128 units: forward takes 4 products of matrices, and backward 7, since the gradient of the
+# pixels is not needed. Edit: freeze all layers but the first. How many products does backward take?
 #
 # - a: 1
 # - b: 4
@@ -63,13 +63,13 @@ TRAINED = (True, True, True, True)
 
 # %% [markdown]
 # ## 3. A buffer that is filled again
-# A program computes x * w with x = 2 and w = 3, and then reads the next batch into the memory of x, which
-# becomes 0, before backward. The tape holds arrays, not copies: the gradient of w comes out as 0 instead of
-# 2. Edit: the program computes sigmoid(x) * w. Which gradients are wrong now?
+# A program computes x * w with x = 2 and w = 3. Before backward it reads the next batch into the memory of x,
+# which becomes 0. The tape holds arrays, not copies: the gradient of w is computed as 0 instead of 2. Edit:
+# the program computes sigmoid(x) * w. Which gradients are wrong now?
 #
 # - a: none
-# - b: that of x: the slope of the sigmoid is taken at the x that is there now
-# - c: that of x and that of w: both depend on x
+# - b: the gradient of x: the derivative of the sigmoid is taken at the new x
+# - c: the gradients of x and of w: both depend on x
 
 # %%
 PREDICTION_3 = ""
