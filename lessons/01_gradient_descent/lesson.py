@@ -97,6 +97,7 @@ for name, (size, rate, epochs) in plans.items():
     off = np.linalg.norm(paths[name][-1] - best)
     print(f"   {name + ':':17} {len(paths[name]) - 1:3} steps, {64 * epochs:4} samples; ", end="")
     print(f"{uphill:3.0%} go uphill; {off:.3f} from the best")
+
 # %%
 save(drawings.bowl(lambda w: height(bowl, w), best, paths, plans), FIGURES / "bowl.png")
 
@@ -199,6 +200,7 @@ good, bad = max(sweep[0.03], sweep[0.1], sweep[0.3]), max(sweep[1e-4], sweep[3.0
 assert good > 0.8 and bad < 0.5, (
     f"accuracy {good:.0%} at the best rates, {bad:.0%} at the smallest and largest"
 )
+
 # %%
 save(drawings.rates(falls, sweep), FIGURES / "rates.png")
 
@@ -259,6 +261,7 @@ for b, measurement, theory in zip(sizes, measured, expected, strict=True):
         f"b = {b}: squared error {measurement:.4f}, the formula gives {theory:.4f}, more than 20% apart"
     )
 print(f"   the squared length of the gradient itself is {full @ full:.4f}")
+
 # %%
 save(drawings.noise(sizes, measured, of_one, n, full @ full), FIGURES / "noise.png")
 
@@ -307,6 +310,7 @@ assert shares[1] > 0.7, f"single samples reached the deep well in {shares[1]:.0%
 minimum = min(np.roots([1, 0, -1, 0.15]).real, key=lambda w: abs(w - 1))  # the shallow one: its slope is 0
 off = np.abs(wells[64][-1] - minimum).max()
 assert off < 1e-6, f"the full batch ends {off:.1e} from the shallow minimum at {minimum:.3f}, limit 1e-6"
+
 # %%
 save(drawings.double_well(double_well, wells, shares), FIGURES / "double_well.png")
 
@@ -345,6 +349,7 @@ assert passing[16] > passing[256], f"accuracy {passing[16]:.1%} for b = 16, {pas
 
 # %%
 save(drawings.sizes(curves), FIGURES / "sizes.png")
+
 # %% [markdown]
 # Gradient descent per sample learns most per epoch, but its epochs are slow: a matrix product becomes a
 # matrix-vector product, and the overhead of each call dominates. Batch gradient descent has the fastest
@@ -400,6 +405,7 @@ def in_words(b, steps):
 for b, steps in scaled.items():
     print(f"   b = {b:3}: rate {0.0025 * b:4.2f}: {in_words(b, np.mean(steps))}", end="")
     print(f"; 0.02: {in_words(b, fixed[b])}" if b in fixed else "")
+
 # %%
 save(drawings.larger(scaled, fixed, len(train), MOST_EPOCHS), FIGURES / "larger.png")
 
@@ -502,6 +508,7 @@ ratio = last["rate 0.02, momentum 0.9"] / last["rate 0.2"]
 assert abs(ratio - 1) < 0.1, f"momentum 0.9 ends at {ratio:.2f} times the loss of ten times the rate"
 better, plain = max(last["rate 0.2"], last["Adagrad, rate 0.02"]), last["rate 0.02"]
 assert better < 0.6 * plain, f"losses {better:.2f} (rate 0.2, Adagrad) and {plain:.2f} (rate 0.02)"
+
 # %%
 save(drawings.walks(lambda w: height(long, w), goal, walks, needed, losses), FIGURES / "walks.png")
 

@@ -120,6 +120,7 @@ tape.backward(f)
 print(f"   f = {f.value}; from the tape {x.grad}, {y.grad}, {z.grad}; on the way df/dq = {q.grad}")
 by_tape = (f.value, x.grad, y.grad, z.grad, q.grad)
 assert by_tape == (15, 5, 5, 3, 5), f"f, df/dx, df/dy, df/dz, df/dq are {by_tape}, expected 15, 5, 5, 3, 5"
+
 # %%
 places = {x: (0, 2, "x"), y: (0, 0, "y"), z: (1.5, -0.6, "z"), q: (1.5, 1, "+"), f: (3, 0.4, "×")}
 save(drawings.graphs({"f = (x + y) z": (tape, places)}), FIGURES / "by_hand.png")
@@ -158,6 +159,7 @@ for name, values in gates.items():
         tape,
         {x: (0, 2, "x"), y: (0, 0, "y"), z: (1.5, -0.6, "z"), m: (1.5, 1, "max"), f: (3, 0.4, "×")},
     )
+
 # %%
 save(drawings.graphs(tapes), FIGURES / "max_gate.png")
 
@@ -184,6 +186,7 @@ differences = by_difference(lambda w, x, b: 1 / (1 + np.exp(-(w * x + b))), np.a
 for name, node, difference in zip("wxb", (w, x, b), differences, strict=True):
     print(f"      da/d{name}: tape {node.grad:.8f}, by difference {difference:.8f}")
     assert abs(node.grad - difference) < 1e-9, f"da/d{name}: tape {node.grad}, by difference {difference}"
+
 # %%
 spots = {w: (0, 2, "w"), x: (0, 0, "x"), b: (1.5, -0.6, "b")}
 spots |= {product: (1.5, 1, "×"), total: (3, 0.4, "+"), a: (4.5, 0.4, "σ")}
@@ -229,6 +232,7 @@ assert abs(x.grad - central) < 1e-9, f"df/dx: tape {x.grad}, by difference {cent
 assert abs(forgotten.grad - central) > 0.1, (
     f"without the +: {forgotten.grad}, right: {central}; too close to see"
 )
+
 # %%
 save(drawings.graphs({"f = x sigmoid(x)": (tape, spots)}), FIGURES / "twice.png")
 
@@ -434,6 +438,7 @@ print(
 print(f"{ends[1]:.3f}, its gradient off by {min(wrong[1]):.0%} or more")
 assert max(ends) < right[0][0] / 2, f"losses {right[0][0]:.3f} at the start, {max(ends):.3f} at the end"
 assert min(wrong[1]) > 0.2 and max(right[1]) == 0, f"errors {min(wrong[1]):.0%} and {max(right[1]):.0%}"
+
 # %%
 save(drawings.careless(right, wrong), FIGURES / "careless.png")
 
@@ -525,6 +530,7 @@ by_turning, _ = convolution(np.pad(g[0, 0], 2), turned)
 error = np.abs(by_turning - pullbacks[0](g[0, 0])).max()
 print(f"   {np.count_nonzero(used)} outputs use one pixel; to_x against the turned kernel: {error:.0e}")
 assert error < 1e-12, f"to_x and the convolution with the turned kernel differ by {error:.1e}, limit 1e-12"
+
 # %%
 save(drawings.one_pixel(numbers, one_pixel, used), FIGURES / "one_pixel.png")
 
@@ -586,6 +592,7 @@ for ours, library in ((max_pooling, ops.max_pool2d), (average_pooling, ops.avg_p
     assert back(g).sum() == g.sum(), (
         f"derivatives sum to {back(g).sum()}, expected the outputs' sum, {g.sum()}"
     )
+
 # %%
 save(drawings.pooling(pictures), FIGURES / "pooling.png")
 
@@ -646,6 +653,7 @@ for widths in ((784, 128, 10), (784, 128, 128, 10), (128,) * 5, (128,) * 17):
     first = widths[0] * widths[1] / sum(n * m for n, m in zip(widths, widths[1:], strict=False))
     print(f"   {name + ':':18} backward / forward = {ratio:.3f}; 2 - first layer's share: {2 - first:.3f}")
     assert abs(ratio - (2 - first)) < 1e-12, f"backward / forward is {ratio}, the formula gives {2 - first}"
+
 # %%
 save(drawings.cost(counted), FIGURES / "cost.png")
 

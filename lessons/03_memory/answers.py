@@ -45,9 +45,9 @@ def another_activation(student):
         f"{student.ACTIVATION.__name__} keeps {other:g} of each hidden layer, and ReLU {relu:g}; take nn.GELU"
     )
     return (
-        f"{other:g} instead of {relu:g}: its slope needs its input, of which backward computes the normal "
-        "distribution again, and the next layer its output; a ReLU finds its slope in the output, which is "
-        "kept anyway"
+        f"{other:g} instead of {relu:g}: its derivative needs its input, from which backward computes the "
+        "normal distribution again, and the next layer needs its output; the derivative of a ReLU needs only "
+        "the output, which is kept anyway"
     )
 
 
@@ -61,13 +61,13 @@ def first_is_trained(student):
     )
     return (
         f"{mine:g} arrays, as with all layers ({every:g}), and {last:g} with the last one: the gradient must "
-        "come down to the first layer, and each ReLU on its way asks for its own output"
+        "come to the first layer, and each ReLU on the way needs its own output"
     )
 
 
 def most_alive(segments, layers=36):
-    """The most outputs of layers that were alive at the same time in a step, and the layers run forward."""
-    alive, most, runs = 0, 0, 0
+    """The most activations, with the batch, that exist at a time in a step, and the layers run forward."""
+    alive, most, runs = 1, 1, 0  # the batch
 
     def gone():
         nonlocal alive
@@ -96,11 +96,11 @@ def most_alive(segments, layers=36):
 def shorter_segments(student):
     (of_6, _), (mine, runs) = most_alive(6), most_alive(student.SEGMENTS)
     assert student.SEGMENTS == 18, (
-        f"{student.SEGMENTS} segments have at most {mine} outputs alive, 6 have {of_6}; let SEGMENTS be 18"
+        f"{student.SEGMENTS} segments have at most {mine} activations, 6 have {of_6}; let SEGMENTS be 18"
     )
     return (
-        f"{mine} instead of {of_6}: the inputs of all {student.SEGMENTS} segments are kept until their turn, "
-        f"and only then the 2 layers of one; both run {runs} layers forward"
+        f"{mine} instead of {of_6}: the inputs of all {student.SEGMENTS} segments, and the 2 layers of one "
+        f"segment, k + n / k; both run {runs} layers forward"
     )
 
 
@@ -123,8 +123,8 @@ def what_a_tape_keeps(student):
         )
     of_five = nbytes(network(nn.ReLU, layers=3)) / (4 * SAMPLES * WIDTH)
     return (
-        f"{of_five:g} arrays: a ReLU's output and the next layer's input are one array, and nobody needs "
-        f"what the first two linear layers put out; your function is right for all {len(cases)} networks"
+        f"{of_five:g} arrays: a ReLU's output and the next layer's input are one array, and backward does "
+        f"not need the outputs of the linear layers; your function is right for all {len(cases)} networks"
     )
 
 

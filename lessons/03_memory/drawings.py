@@ -16,36 +16,36 @@ WORDS = {
 
 
 def lifetimes(inference, training, layers):
-    """Bars: each array from the step that makes it to the one after which it goes. Below: all their bytes."""
+    """Bars: the ticks in which each array exists. Below: the bytes of all arrays, by tick."""
     figure, panels = plt.subplots(
         2, 2, figsize=(11, 7), sharex="col", sharey="row", width_ratios=[1, 2], layout="constrained"
     )
     names = inference.names[:layers]
-    for (above, below), diary in zip(panels.T, (inference, training), strict=True):
-        steps = len(diary.now)
-        alive = {kind: np.zeros(steps) for kind in COLORS}
-        for (kind, name), (born, died) in diary.lives.items():
-            last = steps if died is None else died + 1
-            alive[kind][born:last] += diary.nbytes[kind, name] / 1e6
+    for (above, below), trace in zip(panels.T, (inference, training), strict=True):
+        ticks = len(trace.now)
+        alive = {kind: np.zeros(ticks) for kind in COLORS}
+        for (kind, name), (born, died) in trace.lives.items():
+            last = ticks if died is None else died + 1
+            alive[kind][born:last] += trace.nbytes[kind, name] / 1e6
             if kind != "weights":
                 place = names.index(name) - (0.18 if kind == "activation" else -0.18)
-                thick = 0.72 if diary is inference else 0.34
-                place = place if diary is training else names.index(name)
+                thick = 0.72 if trace is inference else 0.34
+                place = place if trace is training else names.index(name)
                 above.barh(place, last - born, thick, left=born, color=COLORS[kind])
-        floor = np.zeros(steps)
+        floor = np.zeros(ticks)
         for kind, height in alive.items():
-            below.bar(np.arange(steps) + 0.5, height, 1, floor, color=COLORS[kind], label=WORDS[kind])
+            below.bar(np.arange(ticks) + 0.5, height, 1, floor, color=COLORS[kind], label=WORDS[kind])
             floor += height
-        edges = np.arange(steps + 1)
+        edges = np.arange(ticks + 1)
         below.stairs(
-            np.array(diary.most) / 1e6, edges, color=INK, lw=1.2, label="measured, at most in a step"
+            np.array(trace.most) / 1e6, edges, color=INK, lw=1.2, label="measured, at most in a tick"
         )
-        below.set(xlim=(0, steps), xlabel="step")
-        below.set_xticks(np.arange(steps) + 0.5, range(steps), fontsize=9)
+        below.set(xlim=(0, ticks), xlabel="tick")
+        below.set_xticks(np.arange(ticks) + 0.5, range(ticks), fontsize=9)
     panels[0, 0].set_yticks(range(layers), names)
     panels[0, 0].invert_yaxis()
-    panels[0, 0].set(title="Inference: needed for one more step", ylabel="output of")
-    panels[0, 1].set_title("Training: computed first, given back last")
+    panels[0, 0].set(title="Inference: needed for one more tick", ylabel="output of")
+    panels[0, 1].set_title("Training: computed first, freed last")
     for panel in panels[:, 1]:
         panel.axvline(layers + 1, color=INK, lw=0.8, ls=":")
     panels[0, 1].text(layers + 0.8, layers - 0.4, "forward", ha="right", va="bottom", color=INK)
@@ -105,8 +105,8 @@ def recomputation(plain, runs, layers, size, most, forwards):
         ("6 segments", runs[6, True], BLUE),
         ("1 segment", runs[1, True], GREEN),
     )
-    for name, diary, color in shown:
-        left.stairs(np.array(diary.most) / size, **line(color) | {"lw": 1.6}, label=name, baseline=None)
+    for name, trace, color in shown:
+        left.stairs(np.array(trace.most) / size, **line(color) | {"lw": 1.6}, label=name, baseline=None)
     left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=3)
     left.set(xlabel="layers run forward, again, or backward", ylabel="activations at a time", ylim=0)
     left.set_title(f"{layers} layers: many small peaks instead of a large one")

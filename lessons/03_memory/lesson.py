@@ -1,7 +1,16 @@
 """Lesson 03. Memory: how long data live, and what training keeps that inference does not need.
 
-Lecture section: data lifetimes. Which arrays exist at which time; what an optimizer adds; VGG-16 counted to
-the last parameter; and activation checkpointing, which computes again instead of keeping.
+Lecture section: data lifetimes. Which arrays exist when, the arrays that an optimizer adds, VGG-16 counted to
+the last parameter, activation checkpointing.
+
+The slide asks: which data must stay in memory during training, and for how long?
+
+You need: lessons 01 and 02; what a convolution and a pooling are (lesson 02, part 7).
+
+Time: about 40 minutes; the program runs for about 5 seconds.
+
+After this you can: compute the memory that training a network takes; say when each array can be freed; derive
+how many segments activation checkpointing needs.
 
     python lessons/03_memory/lesson.py
 
@@ -16,7 +25,7 @@ from itertools import pairwise
 import drawings
 import numpy as np
 import vgg16
-from diary import Diary, Mark
+from memory_trace import Mark, MemoryTrace
 from minigrad_course.shared.style import start_lesson
 
 from minigrad import Tape, Tensor, mnist, nn, ops, optim, recomputed
@@ -30,13 +39,13 @@ MB = 1e6
 
 # %% [markdown]
 # ## 1. The lifetime of an activation
-# The outputs of the layers are called *activations*. In inference an activation is needed by the next layer
-# only; then its memory can be given back. In training backward needs it again, much later: for `y = x W` the
-# gradient of the weights is `x^T g`, so x must stay until backward comes back to this layer. The activation
-# that is computed first is given back last.
+# The outputs of the layers are called *activations*. *Inference* uses a trained network: it runs forward
+# only. There an activation is needed by the next layer only; then its memory can be freed. In training,
+# backward needs it again, much later: for `Y = X W` the gradient of the weights is `Xᵀ g` (lesson 02), so X
+# must stay until backward comes back to this layer. The activation that is computed first is freed last.
 #
-# We measure it. A `Mark` behind each layer notes when the layer is done, and when the memory of an array is
-# given back (both are in diary.py). A *step* is the time between two notes: one layer.
+# We measure it. A `Mark` after each layer records when the layer is done, and when the memory of an array is
+# freed (`memory_trace.py`). A *tick* is the time between two records: one layer works in it.
 
 # %%
 print("1. The lifetime of an activation")
@@ -44,77 +53,80 @@ N, WIDTHS = 500, (784, 512, 384, 256, 128, 10)
 batch = Batch(digits.x[:N].reshape(N, -1).copy(), digits.y[:N].copy())
 
 
-def network(diary=None, widths=WIDTHS):
+def network(trace=None, widths=WIDTHS):
     rng, layers = np.random.default_rng(0), []
     for i, (n_in, n_out) in enumerate(pairwise(widths), 1):
         for name, layer in ((f"linear {i}", nn.Linear(n_in, n_out, rng=rng)), (f"relu {i}", nn.ReLU())):
-            layers += [layer, Mark(diary, name)] if diary else [layer]
-    return nn.Sequential(*layers[: -2 if diary else -1])  # no ReLU at the end
+            layers += [layer, Mark(trace, name)] if trace else [layer]
+    return nn.Sequential(*layers[: -2 if trace else -1])  # no ReLU at the end
 
 
 def infer():
-    diary = Diary()
-    model = network(diary)
-    with diary:
+    trace = MemoryTrace()
+    model = network(trace)
+    with trace:
         y = model(Tensor(batch.x))
         del y
-        diary.tick("end")
-    return diary
+        trace.end_tick("end")
+    return trace
 
 
 def train():
-    diary = Diary()
-    model = network(diary)
+    trace = MemoryTrace()
+    model = network(trace)
     names = {id(p): name for name, p in model.named_parameters().items()}
-    with diary:
+    with trace:
         with Tape() as tape:
             loss = ops.cross_entropy(model(Tensor(batch.x)), batch.y)
-        diary.tick("loss")
+        trace.end_tick("loss")
         tape_bytes = tape.nbytes
-        tape.backward(loss, on_grad=lambda p: diary.note("weights", names[id(p)], p.grad, ends_step=False))
-        diary.tick("end")
-    return diary, tape_bytes
+        tape.backward(loss, on_grad=lambda p: trace.record("weights", names[id(p)], p.grad, ends_tick=False))
+        trace.end_tick("end")
+    return trace, tape_bytes
 
 
+# %%
 inference, (training, tape_bytes) = infer(), train()
 layers = len(inference.names) - 1
-for name, diary in (("inference", inference), ("training", training)):
-    most = max(diary.most)
-    print(f"   {name:9}: at most {most / MB:5.2f} MB, in the step '{diary.names[diary.most.index(most)]}'")
+for name, trace in (("inference", inference), ("training", training)):
+    most = max(trace.most)
+    print(f"   {name:9}: at most {most / MB:5.2f} MB, in the tick '{trace.names[trace.most.index(most)]}'")
 
 # %% [markdown]
-# Layer j (0, 1, ...) works in step j. In inference its output is needed until step j + 1. In training this
-# also holds for the output of a *linear* layer, since a ReLU computes its gradient from its own output: it
-# is 1 where that is positive. But the output of the ReLU, which is the input of the next linear layer, stays
-# until backward has passed both. With L layers, the loss is computed in steps L and L + 1, and backward
-# comes to layer j in step 2 L + 1 - j.
+# Layer j (0, 1, ...) works in tick j. In inference its output is needed until tick j + 1. In training this
+# also holds for the output of a *linear* layer, since a ReLU computes its gradient from its own output: the
+# derivative is 1 where the output is positive, and 0 elsewhere. But the output of the ReLU, which is the
+# input of the next linear layer, stays until backward has passed both. With L layers, the loss is computed in
+# ticks L and L + 1, and backward comes to layer j in tick 2 L + 1 - j.
 
 # %%
 for j in range(layers):
     key = "activation", inference.names[j]
     life = inference.lives[key]
     assert life == [j, j + 1], (
-        f"inference, {key[1]}: exists from step {life[0]} to {life[1]}, not {j} to {j + 1}"
+        f"inference, {key[1]}: exists from tick {life[0]} to {life[1]}, not {j} to {j + 1}"
     )
     last_use = 2 * layers + 1 - j if "relu" in key[1] else j + 1
     life = training.lives[key]
     assert life == [j, last_use], (
-        f"training, {key[1]}: steps {life[0]} to {life[1]}, expected {j} to {last_use}"
+        f"training, {key[1]}: ticks {life[0]} to {life[1]}, expected {j} to {last_use}"
     )
 for life in (v for (kind, _), v in training.lives.items() if kind == "gradient"):
-    assert life[1] <= life[0] + 1, f"a gradient of an activation exists from step {life[0]} to {life[1]}"
-given_back = [
-    name for (kind, name), life in training.lives.items() if kind == "weights" and life[1] is not None
-]
-assert not given_back, f"{len(given_back)} gradients of weights are gone at the end, expected 0: {given_back}"
+    assert life[1] <= life[0] + 1, f"a gradient of an activation exists from tick {life[0]} to {life[1]}"
+freed = [name for (kind, name), life in training.lives.items() if kind == "weights" and life[1] is not None]
+assert not freed, f"{len(freed)} gradients of weights are freed at the end, expected 0: {freed}"
+
+# %%
 save(drawings.lifetimes(inference, training, layers), FIGURES / "lifetimes.png")
 
 # %% [markdown]
-# This gives two formulas. Inference needs memory for the *largest* pair of neighbors, input + output of a
-# layer. Training needs memory for the *sum* of all that backward uses. (The batch is not in the measured
-# bytes, since it exists before, but the tape counts it. The maximum above is reached at the end of backward,
-# when the gradients of the weights exist too.) The loss keeps the probabilities, the labels and the row
-# numbers.
+# This gives two formulas. Inference needs memory for one layer at a time: the *largest* sum of a layer's
+# input and output. Training needs memory for the *sum* of all arrays that backward uses. The loss, too, keeps
+# some: the probabilities, the labels and the row numbers.
+#
+# (The batch exists before the measurement begins, so the measured bytes do not contain it, but the tape
+# counts it. The maximum printed above is reached at the end of backward, when the gradients of the weights
+# exist too.)
 
 # %%
 pairs = max(
@@ -130,23 +142,23 @@ measured, least = training.now[layers], outputs - batch.x.nbytes - batch.y.nbyte
 assert least <= measured < 1.05 * outputs, f"training: {measured} bytes measured, the formula gives {least}"
 
 # %% [markdown]
-# Deeper networks: inference needs no more memory, training needs more with every layer. This is the price of
-# back-propagation. `Tape.nbytes` gives the bytes without measuring.
+# In deeper networks inference needs no more memory, and training needs more with every layer. This is the
+# price of back-propagation. `Tape.nbytes` gives the bytes that a tape keeps without measuring.
 
 # %%
 depths, peaks = (1, 2, 4, 8, 16), {"inference": [], "training": []}
 for depth in depths:
-    model = network(diary := Diary(), (784, *[256] * depth, 10))
-    with diary:
+    model = network(trace := MemoryTrace(), (784, *[256] * depth, 10))
+    with trace:
         model(Tensor(batch.x))
-    peaks["inference"].append(max(diary.most))
+    peaks["inference"].append(max(trace.most))
     with Tape() as tape:
         loss = ops.cross_entropy(model(Tensor(batch.x)), batch.y)
     peaks["training"].append(tape.nbytes)
-steps = np.diff(peaks["training"]) / np.diff(depths)
+per_layer = np.diff(peaks["training"]) / np.diff(depths)
 print(f"   from {depths[0]} to {depths[-1]} hidden layers: ", end="")
 print(", ".join(f"{name} {some[0] / MB:.1f} to {some[-1] / MB:.1f} MB" for name, some in peaks.items()))
-assert (steps == 4 * N * 256).all(), f"bytes by layer in training: {steps}, expected {4 * N * 256}"
+assert (per_layer == 4 * N * 256).all(), f"bytes by layer in training: {per_layer}, expected {4 * N * 256}"
 deep = max(peaks["inference"][1:])
 assert deep < 1.1 * 2 * 4 * N * 256, (
     f"inference: {deep} bytes, expected about {2 * 4 * N * 256} at every depth"
@@ -158,8 +170,8 @@ assert deep < 1.1 * 2 * 4 * N * 256, (
 # ## 2. What the optimizer adds
 # The rest of the memory depends on the model, not on the batch: the weights, their gradients (as many
 # numbers), and the *state* of the optimizer, arrays that it keeps from step to step. Momentum keeps a
-# velocity, Adagrad a sum of squared gradients (lesson 01), and Adam a mean of the gradients and one of their
-# squares.
+# velocity, and Adagrad a sum of squared gradients (lesson 01). *Adam* keeps a running mean of the gradients
+# and one of their squares, and divides the first by the root of the second.
 
 # %%
 print("\n2. What the optimizer adds")
@@ -175,14 +187,14 @@ for name, (make, copies) in OPTIMIZERS.items():
         p.grad = np.ones_like(p.data)
     weights = sum(p.data.nbytes for p in model.parameters())
     optimizer = make(model.parameters())
-    with Diary() as diary:
+    with MemoryTrace() as trace:
         optimizer.step()
-        diary.tick("step")
+        trace.end_tick("step")
     state = sum(a.nbytes for a in {id(b): b for b in map(base_of, retained_arrays(optimizer.state))}.values())
     print(f"   {name:8} keeps {state / weights:.0f} x the weights; ", end="")
-    print(f"a first step took {diary.most[0] / weights:.2f} x, of which {diary.now[0] / weights:.2f} x stay")
+    print(f"a first step took {trace.most[0] / weights:.2f} x, of which {trace.now[0] / weights:.2f} x stay")
     assert state == copies * weights, f"{name} keeps {state} bytes, expected {copies} times {weights}"
-    stays = diary.now[0]
+    stays = trace.now[0]
     assert abs(stays - state) < 0.02 * weights, (
         f"{name}: {stays} bytes stay after a step, its state has {state}"
     )
@@ -190,15 +202,17 @@ for name, (make, copies) in OPTIMIZERS.items():
 # %% [markdown]
 # (During a step Adagrad and Adam need more than what stays, since they compute with whole arrays; SGD works
 # on pieces that fit into the cache.) So with parameters of 4 bytes, training holds 8 bytes per parameter
-# (SGD), 12 (momentum, Adagrad) or 16 (Adam), and inference 4. Lesson 06 divides these among ranks (ZeRO).
+# (SGD), 12 (momentum, Adagrad) or 16 (Adam), and inference 4. Lesson 06 divides these arrays among several
+# computers (ZeRO).
 #
 # Read: Kingma and Ba 2015 (Adam), arXiv:1412.6980, section 2; Rajbhandari et al. 2020, arXiv:1910.02054,
 # section 3.
 #
 # ## 3. VGG-16
-# This network has 13 convolutions of 3 x 3, five poolings and three fully-connected layers. Its layers are
-# listed in vgg16.py, and counted without allocating any array. To check the count we build the network 16
-# times thinner, for images of 32 x 32, and compare it with the real arrays, layer by layer.
+# This network for photographs has 13 convolutions of 3 x 3, five poolings and three fully-connected (linear)
+# layers. Its layers are listed in `vgg16.py`, and counted without allocating any array. To check the count we
+# build the network with a 16th of the channels, for images of 32 x 32, and compare the count with the real
+# arrays, layer by layer. A *product* is one multiplication and one addition here.
 
 # %%
 print("\n3. VGG-16")
@@ -256,14 +270,15 @@ for what, number, expected in (
     ("units of 10 million products", round(products / 1e7), 1547),
 ):
     assert number == expected, f"{what}: {number:,}, expected {expected:,}"
+
+# %%
 save(drawings.layers(full), FIGURES / "vgg16_layers.png")
 
 # %% [markdown]
 # The two kinds of layers differ: the convolutions have the activations and the work, the fully-connected
-# layers have the parameters. (So data parallelism suits the first, and model parallelism the others: lesson
-# 14.)
+# layers have the parameters. (For this reason lesson 14 splits them among computers in different ways.)
 #
-# "VGG-16 is a 500 MB model" is true for inference. Training, by batch size:
+# Inference on one image needs little more than the weights. Training needs much more, by batch size:
 
 # %%
 BATCHES = (1, 8, 32, 64, 128, 256)
@@ -286,6 +301,8 @@ print(f"   the model's part is {fixed / 1e9:.2f} GB (Adam {sum(training_bytes(0,
 print(f"from {even} images on, the activations are more")
 assert round(fixed / 1e7) == 166, f"the model's part is {fixed / 1e9:.2f} GB, expected 1.66 GB"
 assert even == 28, f"the activations are more from {even} images on, expected 28"
+
+# %%
 save(drawings.by_batch(BATCHES, [training_bytes(n) for n in BATCHES]), FIGURES / "vgg16_training.png")
 
 # %% [markdown]
@@ -296,10 +313,11 @@ save(drawings.by_batch(BATCHES, [training_bytes(n) for n in BATCHES]), FIGURES /
 #
 # ## 4. Activation checkpointing: compute again instead of keeping
 # Training can also compute activations a second time instead of keeping them: *activation checkpointing*, or
-# *recomputation*. Divide n layers into k segments, and keep only the input of each segment. Backward takes
-# the last segment first: it runs its n / k layers forward again, now with a tape, goes back through them,
-# and gives their memory back. So at most k + n / k activations exist at a time. This is least for k =
-# sqrt(n): 2 sqrt(n), not n.
+# *recomputation*. Divide n layers into k segments, and keep only the input of each segment. Backward begins
+# with the last segment: it runs the n / k layers of the segment forward again, now with a tape, goes back
+# through them, and frees their memory. Then it does the same with the segment before it. So at most k + n / k
+# activations exist at a time: the inputs of all segments, and the activations inside one. This is least for k
+# = sqrt(n): 2 sqrt(n) instead of n.
 
 # %%
 print("\n4. Activation checkpointing")
@@ -312,28 +330,29 @@ tall = Batch(*np.random.default_rng(2).normal(size=(2, 1000, WIDTH)))
 
 
 def step(segments=None):
-    """A step of ``DEEP`` layers in segments of that many layers; its diary, and the gradients."""
-    diary, rng, layers = Diary(), np.random.default_rng(0), []
+    """A training step of ``DEEP`` layers, recomputed between these bounds: its trace, and the gradients."""
+    trace, rng, layers = MemoryTrace(), np.random.default_rng(0), []
     for i in range(DEEP):
-        layers += [nn.Linear(WIDTH, WIDTH, rng=rng, dtype=float), nn.Tanh(), Mark(diary, i)]
+        layers += [nn.Linear(WIDTH, WIDTH, rng=rng, dtype=float), nn.Tanh(), Mark(trace, i)]
     model = nn.Sequential(*layers)
     model = recomputed(model, [3 * bound for bound in segments]) if segments else model
-    with diary:
+    with trace:
         with Tape() as tape:
             loss = ops.mse(model(Tensor(tall.x)), tall.y)
         tape.backward(loss)
-        diary.tick("end")
-    return diary, [p.grad for p in model.parameters()]
+        trace.end_tick("end")
+    return trace, [p.grad for p in model.parameters()]
 
 
-def forwards(diary):
-    return sum(isinstance(name, int) for name in diary.names)
+def forwards(trace):
+    return sum(isinstance(name, int) for name in trace.names)
 
 
-def most(diary):
-    return max(diary.most) / tall.x.nbytes  # in activations of one layer
+def most(trace):
+    return max(trace.most) / tall.x.nbytes  # in activations of one layer
 
 
+# %%
 plain, reference = step()
 runs = {}
 for k in (k for k in range(1, DEEP + 1) if DEEP % k == 0):
@@ -341,20 +360,22 @@ for k in (k for k in range(1, DEEP + 1) if DEEP % k == 0):
     for last_too in (True, False):
         if k == 1 and not last_too:
             continue
-        diary, gradients = step(bounds if last_too else bounds[:-1])
+        trace, gradients = step(bounds if last_too else bounds[:-1])
         differ = sum(not np.array_equal(a, b) for a, b in zip(gradients, reference, strict=True))
         assert differ == 0, (
             f"{k} segments: {differ} of {len(reference)} gradients differ, expected 0 (bit for bit)"
         )
-        run, due = forwards(diary), 2 * DEEP - (0 if last_too else DEEP // k)
+        run, due = forwards(trace), 2 * DEEP - (0 if last_too else DEEP // k)
         assert run == due, f"{k} segments: {run} layers run forward, expected {due}"
-        runs[k, last_too] = diary
+        runs[k, last_too] = trace
+
+# %%
 print(f"   all kept       : {most(plain):4.1f} activations, {forwards(plain)} layers run forward")
 for k in (1, 2, 6, 18, 36):
     whole = runs[k, True]
     print(f"   in {k:2} segments: {most(whole):4.1f} activations, {forwards(whole)} layers", end="")
     print(f"; the last one kept: {forwards(runs[k, False])}" if k > 1 else "")
-memory = {k: most(diary) for (k, last_too), diary in runs.items() if last_too}
+memory = {k: most(trace) for (k, last_too), trace in runs.items() if last_too}
 best = min(memory, key=memory.get)
 assert best == 6, f"{best} segments need least memory, expected the root of {DEEP}, 6"
 assert memory[6] < 0.5 * most(plain), f"{memory[6]:.1f} activations in 6 segments, {most(plain):.1f} without"
@@ -364,13 +385,32 @@ for k, peak in memory.items():  # more than the formula, by what a layer works w
     assert last_kept <= peak + 0.5, f"{k} segments: {last_kept:.1f} activations, all again {peak:.1f}"
 
 # %% [markdown]
-# It costs one more forward pass, a third of the work of a step, and the gradients are the same bit for bit.
-# The last segment is needed right after its forward pass, so computing it again saves no memory. If it is
-# kept, n / k layers less are run. Lesson 13 uses this in a pipeline.
+# It costs one more forward pass, which is a third of the work of a step (lesson 02: backward costs up to
+# twice as much as forward), and the gradients are the same bit for bit. The last segment is needed right
+# after its forward pass, so computing it again saves no memory. If its activations are kept, n / k layers
+# fewer are run. Lesson 13 uses this in a pipeline.
 #
 # Read: Chen et al. 2016, "Training deep nets with sublinear memory cost", arXiv:1604.06174, section 4;
 # Griewank and Walther 2008, chapter 12.
 
 # %%
 save(drawings.recomputation(plain, runs, DEEP, tall.x.nbytes, most, forwards), FIGURES / "recomputation.png")
+
+# %%
 print(f"\nFigures: {FIGURES}/")
+
+# %% [markdown]
+# ## What was proved
+#
+# - The bytes that a tape counts are the bytes of the arrays that it keeps, each array once:
+#   [tests](../../tests/minigrad/test_memory.py).
+# - Recomputation gives the same gradients, bit for bit, for fewer bytes, with any bounds of the segments:
+#   [tests](../../tests/minigrad/test_recompute.py).
+# - Only here, by the assertions of this lesson on its networks, which [a
+#   test](../../tests/lessons/test_lessons.py) runs: the ticks in which each array exists, the bytes of
+#   inference and of training, the copies that each optimizer keeps, and all counts of VGG-16.
+#
+# Not proved: the memory of a whole program. Windows of a convolution, gradients of activations and the
+# library itself need more, and how much depends on the machine.
+#
+# Next: [lesson 04](../04_gpu/lesson.py): what these arrays cost when they move, and where a GPU is faster.

@@ -14,7 +14,7 @@ from minigrad import nn
 #
 # - a: 1: an activation function has no weights, so the tape keeps only the input of the next layer
 # - b: 2: the input and the output of the GELU
-# - c: 3: also the share of the normal distribution, of which its slope is made
+# - c: 3: also the value of the normal distribution function, which the derivative needs
 
 # %%
 PREDICTION_1 = ""
@@ -38,12 +38,12 @@ TRAINED = (False, False, False, True)
 
 # %% [markdown]
 # ## 3. Shorter segments
-# 36 layers are recomputed in 6 segments of 6 layers: at most 11 outputs of layers are alive at the same time.
-# Edit: 18 segments of 2 layers. How many outputs are alive at most?
+# 36 layers are recomputed in 6 segments of 6 layers: at most 12 activations exist at the same time, the batch
+# included. Edit: 18 segments of 2 layers. How many activations exist at most?
 #
 # - a: about 4: a segment has only 2 layers
-# - b: about 19
-# - c: about 11: the product of the two numbers is the same
+# - b: 20
+# - c: 12: the product of the two numbers is the same
 
 # %%
 PREDICTION_3 = ""
@@ -53,7 +53,7 @@ SEGMENTS = 6
 # %% [markdown]
 # ## 4. What a tape keeps
 # Edit: write the function below. A network has the layers linear, ReLU, linear, ReLU, linear. How many arrays
-# does a training step of it keep on the tape?
+# does the tape of a training step keep?
 #
 # - a: 3: the batch, and two outputs
 # - b: 5: the inputs of all layers
@@ -64,11 +64,11 @@ PREDICTION_4 = ""
 
 
 def numbers_on_tape(layers, widths):
-    """The numbers that a tape keeps of one sample, where all linear layers are trained.
+    """How many numbers a tape keeps of one sample, where all linear layers are trained.
 
-    ``layers`` has names, "linear", "relu", "tanh" or "gelu", and begins with "linear". ``widths[i]`` are the
-    numbers that come into layer i; ``widths[-1]`` those that come out of the last one. The batch counts, if
-    the tape keeps it. A GELU keeps its input.
+    ``layers`` has names, "linear", "relu", "tanh" or "gelu", and begins with "linear". Layer i takes
+    ``widths[i]`` numbers, and the last layer returns ``widths[-1]``. The batch counts if the tape keeps it. A
+    GELU keeps its input.
     """
     return 0
 

@@ -10,7 +10,7 @@ HIDDEN = 4096
 
 
 class Layer(NamedTuple):
-    """What one layer puts out for one image, has as parameters, and multiplies (with an addition each)."""
+    """A layer: its outputs and its products, multiplications with an addition each, for one image."""
 
     name: str
     outputs: int
@@ -19,7 +19,7 @@ class Layer(NamedTuple):
 
 
 def count(side=224, thinner=1, classes=1000):
-    """All layers but the ReLUs, with channels and hidden units divided by ``thinner``."""
+    """All layers except the ReLUs, with channels and hidden units divided by ``thinner``."""
     layers, channels, block, place = [], 3, 1, 1
     for item in PLAN:
         if item == POOL:
@@ -39,7 +39,7 @@ def count(side=224, thinner=1, classes=1000):
 
 
 def build(rng, side, thinner, classes):
-    """The network itself, with a ReLU behind every layer that has weights but the last."""
+    """The network itself, with a ReLU after every layer that has weights, except the last."""
     layers, channels = [], 3
     for item in PLAN:
         if item == POOL:
