@@ -113,8 +113,11 @@ for j in range(layers):
     )
 for life in (v for (kind, _), v in training.lives.items() if kind == "gradient"):
     assert life[1] <= life[0] + 1, f"a gradient of an activation exists from tick {life[0]} to {life[1]}"
-freed = [name for (kind, name), life in training.lives.items() if kind == "weights" and life[1] is not None]
-assert not freed, f"{len(freed)} gradients of weights are freed at the end, expected 0: {freed}"
+freed_gradients = [
+    name for (kind, name), life in training.lives.items() if kind == "weights" and life[1] is not None
+]
+count = len(freed_gradients)
+assert not count, f"{count} gradients of weights are freed at the end, expected 0: {freed_gradients}"
 
 # %%
 save(drawings.lifetimes(inference, training, layers), FIGURES / "lifetimes.png")

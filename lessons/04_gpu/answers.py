@@ -4,7 +4,7 @@ import numpy as np
 from minigrad_course.lesson.questions import Question
 from minigrad_course.machines.virtual_cluster import VirtualCluster
 
-from backends.comm import run_ranks, wire
+from backends.comm import wire
 from backends.comm.collectives.link import Link
 
 LAUNCH, MEMORY = 10e-6, 4.8e12  # seconds; bytes a second of an H200 (NVIDIA's data sheet)
@@ -44,30 +44,23 @@ def one_kernel(student):
     )
 
 
-def arrived(x):
-    """What rank 1 has, which gets the memory of rank 0's ``x`` and reads it in C order."""
-
-    def work(comm):
-        if comm.rank == 0:
-            comm.send(x.ravel(order="K"), to=1)
-            return x
-        return comm.recv(0).reshape(x.shape)
-
-    return run_ranks(2, work)[1]
+def misread(x):
+    """The array of the shape of ``x`` that a program reads in C order from the memory of ``x``."""
+    return x.ravel(order="K").reshape(x.shape)
 
 
 def new_array(student):
     a = np.arange(560).reshape(20, 28)
-    x = student.sent(a)
+    x = student.passed_array(a)
     off = np.count_nonzero(x != 2 * a.T) if x.shape == a.T.shape else x.size
-    assert off == 0, f"{off} of the {x.size} numbers that you send differ from a.T * 2"
-    wrong = np.count_nonzero(arrived(x) != x)
+    assert off == 0, f"{off} of the {x.size} numbers that you pass differ from a.T * 2"
+    wrong = np.count_nonzero(misread(x) != x)
     assert wrong and not np.shares_memory(x, a), (
-        f"{wrong} of {x.size} numbers arrive at wrong places; send a.T * 2 as NumPy computes it"
+        f"{wrong} of {x.size} numbers are at wrong places; pass a.T * 2 as NumPy computes it"
     )
     return (
         f"{wrong} of {x.size} numbers are at wrong places: NumPy writes a new array in the order of its "
-        f"operand, so a.T * 2 is in Fortran order (strides {x.strides}); its sum is right, {arrived(x).sum()}"
+        f"operand, so a.T * 2 is in Fortran order (strides {x.strides}); its sum is right, {misread(x).sum()}"
     )
 
 
@@ -100,7 +93,7 @@ def faster_gpu(student):
     )
     return (
         f"{1e6 * after:.0f} microseconds instead of {1e6 * before:.0f}: the host needs 360 for its launches, "
-        "and only the last kernel runs after them; the faster GPU waits for half of the time"
+        "and only the last kernel runs after them; the faster GPU waits half of the time"
     )
 
 

@@ -18,7 +18,7 @@ def label(size):
 
 
 def rates(measurements, overhead, flop):
-    """Operations a second by size; and the line of an overhead, then work at the best rate found."""
+    """Operations a second by size, and a line: an overhead, then work at the best rate of all sizes."""
     figure, axes = plt.subplots(figsize=(7.5, 4.4), layout="constrained")
     best = max(measurements.values())
     fine = np.geomspace(min(flop.values()), max(flop.values()), 200)
@@ -88,7 +88,7 @@ def crossover(cpu, there, with_copies, wins, wins_with_copies, source):
     axes.set_xticks([edge(size) for size in sizes], [label(size).replace(" by ", "\n") for size in sizes])
     axes.minorticks_off()
     axes.set(xlabel="size of the product", ylabel="microseconds")
-    axes.set_title(f"Where a GPU begins to win\n(GPU: {source.removeprefix('GPU, ')})", fontsize=11)
+    axes.set_title(f"The size from which a GPU is faster\n(GPU: {source.removeprefix('GPU, ')})", fontsize=11)
     axes.legend(loc="upper left")
     return figure
 
@@ -128,33 +128,32 @@ def tile(outputs, terms, filters, sizes):
     return figure
 
 
-def scrambled(sent, as_memory, as_array):
-    """A digit: sent, and in both ways in which it arrives."""
-    figure, panels = plt.subplots(1, 3, figsize=(10, 3.1), layout="constrained")
-    titles = ("a.T, sent", "received as memory", "received as an array")
-    for panel, picture, title in zip(panels, (sent, as_memory, as_array), titles, strict=True):
+def scrambled(array, misread):
+    """A digit, and its memory as it is read in C order."""
+    figure, panels = plt.subplots(1, 2, figsize=(7, 3.1), layout="constrained")
+    titles = ("a.T", "its memory, read in C order")
+    for panel, picture, title in zip(panels, (array, misread), titles, strict=True):
         panel.imshow(picture, cmap="gray_r")
         panel.set(xticks=[], yticks=[], title=title)
         panel.spines[:].set(visible=True, color=GREY)
     panels[1].title.set_color(RED)
-    panels[2].title.set_color(GREEN)
     return figure
 
 
-def cliffs(ratios, ops, bandwidth, roof):
-    """How many times as fast each op is without its cliff; and ops forward and backward under the roof."""
+def slow_forms(ratios, ops, bandwidth, roof):
+    """How many times as fast each fast form is; and ops forward and backward under the roof."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     names = sorted(ratios, key=ratios.__getitem__)
     bars = left.barh(names, [ratios[name] for name in names], color=GREEN)
     left.bar_label(bars, [f"{ratios[name]:.3g}" for name in names], padding=4)
-    left.set(xscale="log", xlabel="times as fast without the cliff", title="Cliffs")
+    left.set(xscale="log", xlabel="fast form: times as fast as the slow form", title="Five slow forms")
     left.set_xlim(1, 2 * max(ratios.values()))
     fine = np.geomspace(0.06, 300, 300)
     right.loglog(fine, np.minimum(roof, bandwidth * fine) / 1e9, color=BLUE, lw=2)
     right.text(300, 1.2 * roof / 1e9, f"{roof / 1e9:,.0f} GFLOP/s", color=BLUE, ha="right")
     for (name, (intensity, rate)), marker in zip(ops.items(), "osv^DPX", strict=True):
         right.plot(intensity, rate / 1e9, **points(ORANGE) | {"marker": marker}, label=name)
-    right.legend(loc="lower right")  # names beside their points could lie on one another
+    right.legend(loc="lower right")  # names next to their points could overlap
     right.set(xlabel="operations per byte moved", ylabel="GFLOP/s", title="Ops of minigrad under the roof")
     right.set_ylim(top=3 * roof / 1e9)
     return figure

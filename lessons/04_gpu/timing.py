@@ -11,17 +11,17 @@ from minigrad.device import array_module
 
 
 def seconds(work, of, rounds=5, least=1e-3):
-    """The shortest mean time of ``work()``, on the device of the array ``of``, in ``rounds`` of it.
+    """The shortest mean time of a call of ``work()``, in seconds, over several ``rounds`` of calls.
 
-    A round lasts ``least`` seconds or one call. A GPU works on while Python goes on: so each call is waited
-    for, and what is found includes the launch. On a CPU it is the time that this thread ran, where the clock
-    is fine enough, so that other programs on the same core do not count.
+    ``of`` is an array on the device that works. A round lasts ``least`` seconds or one call. A GPU works
+    while Python continues: so each call is followed by a wait, and its time includes the launch. On a CPU it
+    is the time that this thread ran, if the clock is fine enough: other programs on the core do not count.
     """
     xp, clock = array_module(of), time.perf_counter
     if xp is not np:
         wait = xp.cuda.get_current_stream().synchronize
     else:
-        wait = int  # nothing to wait for
+        wait = int  # a CPU has finished when the call returns
         if time.get_clock_info("thread_time").resolution < 1e-6:
             clock = time.thread_time
     times, calls = [], 1
