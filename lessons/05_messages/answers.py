@@ -63,7 +63,7 @@ def around_the_ring(student):
 
 
 def sums(order, ranks=4):
-    """What each rank adds up, of 1,000 float32 numbers, (ranks, 1000)."""
+    """The sums of 1,000 float32 numbers over the ranks, as each rank computes them: (ranks, 1000)."""
 
     def work(comm):
         gradients = allgather(comm, np.random.default_rng(comm.rank).normal(size=1000).astype(np.float32))

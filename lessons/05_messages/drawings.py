@@ -24,7 +24,7 @@ def gradient_descent(losses, losses_2, differences, weights):
     right.text(len(losses), 1.6e-10, "asserted", color=RED, ha="right")
     right.set(xlabel="iteration", ylabel="largest difference of a weight", ylim=(1e-18, 1e-8))
     right.set_title("... to the last bits")
-    below.suptitle("The weights that they found, a picture for each digit (red: positive, blue: negative)")
+    below.suptitle("The weights after training, a picture for each digit (red: positive, blue: negative)")
     for digit, panel in enumerate(below.subplots(1, 10)):
         panel.imshow(weights[:784, digit].reshape(28, 28), cmap="RdBu_r", vmin=-0.3, vmax=0.3)
         panel.set_xlabel(digit)

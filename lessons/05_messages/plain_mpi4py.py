@@ -1,4 +1,4 @@
-"""Lesson 05, part 7: the collectives of parts 2 to 5 in plain mpi4py. Nothing here is minigrad's.
+"""Lesson 05, part 7: the collectives of parts 2 to 5 in plain mpi4py, without minigrad.
 
 minigrad run -n 2 lessons/05_messages/plain_mpi4py.py
 """
@@ -10,7 +10,7 @@ comm = MPI.COMM_WORLD
 rank, size = comm.Get_rank(), comm.Get_size()
 right, left = (rank + 1) % size, (rank - 1) % size
 
-received = np.empty(1)  # part 5: swap; whoever receives makes room, of the right length and dtype
+received = np.empty(1)  # part 5: swap; the receiver makes room, of the right length and dtype
 comm.Sendrecv(np.array([float(rank)]), dest=right, recvbuf=received, source=left)
 assert received == left
 
@@ -26,9 +26,9 @@ gradient = 2 * mine.T @ (mine @ w)
 gradients = np.empty((size, 3)) if rank == 0 else None
 comm.Gather(gradient, gradients, root=0)
 
-total = np.empty(3)  # part 3: everyone gets the sum
+total = np.empty(3)  # part 3: every rank gets the sum
 request = comm.Iallreduce(gradient, total)
-loss = ((mine @ w) ** 2).sum()  # what can be computed meanwhile
+loss = ((mine @ w) ** 2).sum()  # computed while the messages are on their way
 request.Wait()
 if rank == 0:
     assert np.allclose(total, gradients.sum(axis=0)) and np.allclose(total, 2 * x.T @ (x @ w))

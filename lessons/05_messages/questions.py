@@ -22,7 +22,7 @@ RANKS = 8
 # ## 2. Around the ring
 # Each rank sends an array to its right neighbor and receives one from its left neighbor, and each send waits
 # for its receiver. All ranks send first: this is a deadlock. Edit: rank 0, and only rank 0, receives first.
-# For which numbers of ranks (at least 2) does everyone get its array?
+# For which numbers of ranks (at least 2) does every rank get its array?
 #
 # - a: for all numbers
 # - b: for 2 only: with more ranks the others still wait for each other
@@ -38,10 +38,10 @@ def receives_first(rank, ranks):
 
 
 # %% [markdown]
-# ## 3. The own part first
+# ## 3. Its own part first
 # Each rank has the float32 gradients of all ranks, and adds them up itself, in the order 0, 1, 2, ... Then
-# all ranks have the same bits. Edit: rank k adds up k, k + 1, ... and then those from 0 on, so that it can
-# begin with its own. What do the ranks have?
+# all ranks have the same bits. Edit: rank k adds up k, k + 1, ... and then 0, 1, ..., k - 1, so that it
+# can begin with its own gradient. What do the ranks have?
 #
 # - a: the same bits, since addition commutes
 # - b: sums that differ in their last bits
@@ -52,7 +52,7 @@ PREDICTION_3 = ""
 
 
 def order(rank, ranks):
-    """The order in which ``rank`` adds up what the ranks have."""
+    """The order in which ``rank`` adds up the gradients of the ranks."""
     return list(range(ranks))
 
 
