@@ -47,10 +47,10 @@ FIGURES = start_lesson("01_gradient_descent")
 #
 # The gradient is a mean over samples, and a step may use the gradient of only some of them. *Batch* gradient
 # descent uses all samples for each step, *mini-batch* gradient descent uses some, and gradient descent *per
-# sample* uses one. All three are called *stochastic gradient descent* (SGD) if the samples are drawn at
-# random. When each sample has been used once, an *epoch* is over. `fit` is the library's loop over epochs and
-# mini-batches: it computes the gradient of each mini-batch, and the optimizer, here `optim.SGD`, takes the
-# step.
+# sample* uses one. The last two are called *stochastic gradient descent* (SGD), since the samples of a step
+# are drawn at random; the library uses the name SGD for all three. When each sample has been used once, an
+# *epoch* is over. `fit` is the library's loop over epochs and mini-batches: it computes the gradient of each
+# mini-batch, and the optimizer, here `optim.SGD`, takes the step.
 
 # %%
 print("1. Two weights and a bowl")

@@ -244,16 +244,19 @@ assert small < needed < large, (
 )
 
 # %% [markdown]
-# A whole training, measured: on one H100 and in batches of 64, LeNet trained 45,253 samples a second; on one
-# core of the same machine it trained 6,037 (27 November 2026, benchmarks/README.md).
+# A whole training, measured: on one H100 and in batches of 64, LeNet, a small convolutional network, trained
+# 45,253 samples a second; on one core of the same machine it trained 6,037 (27 November 2026,
+# benchmarks/README.md).
 #
 # Read: Okuta et al. 2017 (CuPy), learningsys.org/nips17/assets/papers/paper_16.pdf.
 #
 # ## 4. Few launches, few waits
 # Training asks for many small operations, not for one product. So count the launches of one training step.
-# The counts below are for batches of 64 with SGD and momentum. They need no GPU: `python -m tests.launches`
-# runs the step on the tests' double of CuPy, which computes with NumPy and counts, and a test compares the
-# file `launches.json` with it. A *synchronization* is a point where the host waits until the GPU has finished
+# The counts below are for the networks of `minigrad train --net` in batches of 64, with SGD and momentum: mlp
+# has three linear layers, lenet and vgg are convolutional networks, sigmoid is the network of the lecture's
+# article, and lesson 17 explains the transformer. They need no GPU: `python -m tests.launches` runs the step
+# on the tests' double of CuPy, which computes with NumPy and counts, and a test compares the file
+# `launches.json` with it. A *synchronization* is a point where the host waits until the GPU has finished
 # everything, here to read the loss: then the GPU has nothing to do until the next launch arrives.
 #
 # The launches alone give a lower bound of the time of a step. We compare it with the whole step in NumPy.
@@ -299,7 +302,7 @@ assert least < step / 10, f"launches take {least:.2f} ms, expected less than a t
 #
 # *Capturing* records the launches of a step once (a CUDA graph) and repeats all of them with one call:
 # `minigrad train --device cupy --capture` (`minigrad/capture.py`). A graph holds addresses and numbers. So
-# everything that changes from step to step (samples, rates, the masks of dropout) is first copied to memory
+# everything that changes from step to step (samples, rates, random numbers) is first copied to memory
 # that the graph reads. Its law: the weights are the same as without `--capture`, bit by bit. On the H100 of
 # part 3, LeNet trained 269,935 samples a second with a captured step, six times as many as without.
 #
@@ -530,9 +533,10 @@ FORMS["depthwise"] = by_channel, by_tap
 # %% [markdown]
 # 4. *One element at a time.* `np.add.at` adds gradients to the rows of a table, also if a row is chosen
 #    twice, and looks up the place of each number. A compiled loop adds whole rows (`ops/selection.py`).
-# 5. *A pass for each operation.* Each call of NumPy reads arrays and writes one. A normalization takes a
-#    dozen calls, so its numbers go through memory a dozen times. A loop takes one row at a time, which stays
-#    in the cache. Python's own loops are slow; Numba compiles them to machine code (`minigrad/loops.py`).
+# 5. *A pass for each operation.* Each call of NumPy reads arrays and writes one. A normalization (subtract
+#    the mean of each row, and divide by the root of its variance) takes a dozen calls, so its numbers go
+#    through memory a dozen times. A loop takes one row at a time, which stays in the cache. Python's own
+#    loops are slow; Numba compiles them to machine code (`minigrad/loops.py`).
 
 # %%
 table, rows, g = (20_000, 64), rng.integers(0, 20_000, 40_000), normal(40_000, 64)
@@ -591,9 +595,10 @@ for name, ratio in ratios.items():
 # And the ops of the library, forward and backward on a tape, against the roof of part 2? Every array that an
 # op has to read or write (input, output, their gradients, the weights and their gradients) passes memory
 # once, or the units do all operations at full speed: the longer of the two is the least time of the op. Layer
-# norm is in the list twice: as one op, and written as nine ops, each with its own backward. The nine ops also
-# read and write the arrays between them, so they are far from the roof. Arrays that fit into the processor's
-# cache are read faster than memory delivers, so a point may also be above the slanted roof.
+# norm, the normalization of case 5, is in the list twice: as one op, and written as nine ops, each with its
+# own backward. The nine ops also read and write the arrays between them, so they are far from the roof.
+# Arrays that fit into the processor's cache are read faster than memory delivers, so a point may also be
+# above the slanted roof.
 
 
 # %%

@@ -144,8 +144,8 @@ save(figure, FIGURES / "gradient_descent.png")
 # %% [markdown]
 # The result is correct, but it costs more than it must. The samples never change, and yet the program sends
 # them in every iteration. We run the same program on a *virtual cluster*: its ranks are threads that really
-# exchange messages, only its clock is computed. On each link a message takes a *latency*, the time until its
-# first byte arrives, and then one second for as many bytes as the *bandwidth* says.
+# exchange messages, only its clock is computed. On each link a message of n bytes takes *latency* + n /
+# *bandwidth* seconds: first the time until its first byte arrives, and then the time of its bytes.
 
 # %%
 ethernet = Link(latency=50e-6, bandwidth=125e6)  # 50 microseconds, 1 Gbit/s
@@ -526,19 +526,20 @@ save(figure, FIGURES / "latency_bandwidth.png")
 #
 #     minigrad run -n 2 lessons/05_messages/plain_mpi4py.py
 #
-# | here | mpi4py | what MPI needs besides |
+# | here | mpi4py | what MPI needs in addition |
 # |---|---|---|
 # | `comm.send`, `comm.recv` | `Send`, `Recv` | the receiver makes room, of the right length and dtype |
-# | `start_send`, then what it returns | `Isend`, then `Wait` | the array must not change in between |
+# | `start_send`, then its result | `Isend`, then `Wait` | the array must not change in between |
 # | `broadcast`, `reduce` | `Bcast`, `Reduce` | room on every rank |
 # | `scatter`, `gather`, `allgather` | `Scatter(v)`, `Gather(v)`, `Allgather(v)` | v: the parts' lengths |
 # | `reduce_scatter` | `Reduce_scatter` | how many numbers each gets |
 # | `alltoall`, `barrier` (`pairwise.py`) | `Alltoall(v)`, `Barrier` | v: the lengths, for each pair |
 # | `allreduce` | `Allreduce`; `Iallreduce`, then `Wait` | C order: the trap of part 4 |
 #
-# A call whose name ends in v (for "vector") takes parts of different lengths, such as 4,999 samples on two
-# ranks. In mpi4py a call with a capital letter sends the memory of an array; `comm.bcast` and `comm.send`, in
-# small letters, pickle any Python object, which is convenient and slow.
+# (`alltoall` gives each rank a part from every rank, and `barrier` waits for all ranks.) A call whose name
+# ends in v (for "vector") takes parts of different lengths, such as 4,999 samples on two ranks. In mpi4py a
+# call with a capital letter sends the memory of an array; `comm.bcast` and `comm.send`, in small letters,
+# pickle any Python object, which is convenient and slow.
 #
 # Our communicator over MPI sends its own messages, so that all of this can be read and counted, and offers
 # MPI's calls as well: `comm.collective(broadcast, x)` is MPI's `Ibcast` there. It sends shapes, dtypes and

@@ -38,7 +38,7 @@ def receives_first(rank, ranks):
 
 
 # %% [markdown]
-# ## 3. Its own part first
+# ## 3. A rank's own gradient first
 # Each rank has the float32 gradients of all ranks, and adds them up itself, in the order 0, 1, 2, ... Then
 # all ranks have the same bits. Edit: rank k adds up k, k + 1, ... and then 0, 1, ..., k - 1, so that it
 # can begin with its own gradient. What do the ranks have?
