@@ -512,7 +512,7 @@ assert better < 0.6 * plain, f"losses {better:.2f} (rate 0.2, Adagrad) and {plai
 # %%
 save(drawings.walks(lambda w: height(long, w), goal, walks, needed, losses), FIGURES / "walks.png")
 
-# %%
+# %% [markdown]
 # Read: Polyak 1964, doi:10.1016/0041-5553(64)90137-5; Duchi, Hazan and Singer 2011, "Adaptive subgradient
 # methods", Journal of Machine Learning Research 12, pages 2121-2159.
 

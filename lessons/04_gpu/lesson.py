@@ -282,10 +282,10 @@ def step_on_cpu(name):
 
 in_numpy = {name: step_on_cpu(name) for name in LAUNCHES}
 in_launches = {name: H200.launch * (n["kernels"] + n["products"]) for name, n in LAUNCHES.items()}
+print("                 kernels  products  waits  at least, ms  in NumPy, ms")
 for name, n in LAUNCHES.items():
-    print(f"   {name:11}: {n['kernels']:3} kernels, {n['products']:2} products,", end=" ")
-    print(f"{n['synchronizations']} synch.: at least {1e3 * in_launches[name]:3.1f} ms;", end=" ")
-    print(f"in NumPy {1e3 * in_numpy[name]:5.1f}")
+    print(f"   {name:11} {n['kernels']:9} {n['products']:9} {n['synchronizations']:6}", end=" ")
+    print(f"{1e3 * in_launches[name]:13.1f} {1e3 * in_numpy[name]:13.1f}")
 least, step = 1e3 * in_launches["sigmoid"], 1e3 * in_numpy["sigmoid"]
 assert least > step / 5, f"launches take {least:.2f} ms, a step in NumPy {step:.2f}"  # so little can be won
 least, step = 1e3 * in_launches["vgg"], 1e3 * in_numpy["vgg"]
