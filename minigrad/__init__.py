@@ -9,10 +9,12 @@ from .environment import variable
 from .exact_convolutions import exact_convolutions
 from .op import op
 from .recompute import recomputed
-from .tape import Tape
+from .tape import Tape, no_grad
 from .tensor import Parameter, Tensor
 
-__all__ = ["Parameter", "Tape", "Tensor", "exact_convolutions", "nn", "op", "ops", "optim", "recomputed"]
+__all__ = [
+    "Parameter", "Tape", "Tensor", "exact_convolutions", "nn", "no_grad", "op", "ops", "optim", "recomputed",
+]  # fmt: skip
 
 keep_freed_memory()
 if variable("MINIGRAD_OPS") != "readable":

@@ -12,7 +12,7 @@ import numpy as np
 
 from . import ops
 from .bfloat16 import bfloat16
-from .tape import without_tape
+from .tape import no_grad
 from .tensor import Tensor
 from .weighted_mean import WeightedMean
 from .work import Loss
@@ -52,7 +52,7 @@ class MeanCheck:
 
         n = len(y)
         try:
-            with bfloat16(on=False), without_tape(), np.errstate(all="ignore"):
+            with bfloat16(on=False), no_grad(), np.errstate(all="ignore"):
                 whole = loss_of(slice(None))
                 cuts = {n // 2, -(-n // 4)}
                 pairs = [(cut, loss_of(slice(cut)), loss_of(slice(cut, None))) for cut in cuts]

@@ -68,8 +68,11 @@ class Point(list):
 
 
 @contextmanager
-def without_tape() -> Iterator[None]:
-    """Inside it nothing is recorded."""
+def no_grad() -> Iterator[None]:
+    """Inside it nothing is recorded, also within a Tape; without an open tape nothing is recorded anyway.
+
+    What is computed inside is constant to the tapes around. ``@no_grad()`` does it for a function.
+    """
     token = current_tape.set(None)
     try:
         yield

@@ -14,7 +14,7 @@ from minigrad.bfloat16 import bfloat16
 from minigrad.cross_entropy_loss import CrossEntropyLoss
 from minigrad.device import Array
 from minigrad.mean_check import TOLERANCE
-from minigrad.tape import without_tape
+from minigrad.tape import no_grad
 from minigrad.tensor import Tensor
 from minigrad.weighted_mean import PartOfMean, WeightedMean
 
@@ -42,7 +42,7 @@ class PartsOfRows(WeightedMean):
 
     def check(self, out: Array, y: Any) -> None:
         """Compare the total of all tokens with that of two parts."""
-        with bfloat16(on=False), without_tape(), np.errstate(invalid="ignore"):
+        with bfloat16(on=False), no_grad(), np.errstate(invalid="ignore"):
             whole, again = (float(self.loss.total(Tensor(out), y)) for _ in range(2))
             middle = out.shape[1] // 2
             cuts = slice(middle), slice(middle, None)

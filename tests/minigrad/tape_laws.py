@@ -45,6 +45,20 @@ class Program(NamedTuple):
         return [i for i in dict.fromkeys(used) if i in needed]
 
 
+def nothing_is_recorded(no_grad: Callable[[], Any]) -> None:
+    """What is computed inside is a constant of the tape around, which goes on afterwards."""
+    x = Parameter(on_device(np.array([2.0, 3.0])))
+    with Tape() as tape:
+        y = x * x
+        with no_grad():
+            constant = (y * x).sum()
+            n = len(tape.entries)
+        loss = (y * constant).sum()
+    assert n == 2 and constant.tape is None and not constant.requires_grad
+    tape.backward(loss)
+    assert x.grad is not None and to_host(x.grad).tolist() == [2 * 2.0 * 35.0, 2 * 3.0 * 35.0]
+
+
 @st.composite
 def programs(draw: st.DrawFn) -> Program:
     """Diamonds, values and leaves used again, unreached leaves, broadcasting."""

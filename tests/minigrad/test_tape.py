@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from minigrad import Parameter, Tape, Tensor, ops
+from minigrad import Parameter, Tape, Tensor, no_grad, ops
 from minigrad.tape import once_for_all
 from minigrad.testing import on_device
 from tests.minigrad import tape_laws
@@ -90,6 +90,10 @@ def test_without_a_tape_nothing_is_recorded():
     y = w * 2.0
     assert y.tape is None
     assert not y.requires_grad
+
+
+def test_inside_no_grad_nothing_is_recorded():
+    tape_laws.nothing_is_recorded(no_grad)
 
 
 def test_constants_leave_no_entry():
