@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,8 @@ class CrossEntropyLoss(WeightedMean):
     step takes it with weights on the GPU.
     """
 
+    op: ClassVar[Callable[..., Tensor]] = staticmethod(ops.cross_entropy)
+
     def __init__(
         self,
         *,
@@ -46,11 +48,11 @@ class CrossEntropyLoss(WeightedMean):
         super().__init__(self.sum, self.total_factor)
 
     def __call__(self, out: Any, y: Any) -> Tensor:
-        return ops.cross_entropy(*self.rows(out, y), **self.settings, reduction=self.reduction)
+        return type(self).op(*self.rows(out, y), **self.settings, reduction=self.reduction)
 
     def sum(self, logits: Any, labels: Any) -> Tensor:
         """The sum of the losses of all rows."""
-        return ops.cross_entropy(*self.rows(logits, labels), **self.settings, reduction="none").sum()
+        return type(self).op(*self.rows(logits, labels), **self.settings, reduction="none").sum()
 
     def rows(self, logits: Any, labels: Any) -> tuple[Any, Any]:
         """Logits and labels as the op takes them: tokens, where these have the classes last, as rows."""
@@ -84,5 +86,16 @@ class CrossEntropyLoss(WeightedMean):
         no_factors = (self.weight is None and self.ignore_index is None) or Tensor(y).dtype.kind == "f"
         if self.reduction == "sum" or not no_factors:
             return super().for_parts_of(y)
-        plain = self.weight is None and not self.settings["label_smoothing"] and self.class_axis == 1
-        return ops.cross_entropy if plain else self
+        plain = self.weight is None and not self.settings.get("label_smoothing") and self.class_axis == 1
+        return type(self).op if plain else self
+
+
+class NLLLoss(CrossEntropyLoss):
+    """``ops.nll_loss``: the cross-entropy of log-probabilities, such as ``ops.log_softmax`` gives."""
+
+    op = staticmethod(ops.nll_loss)
+
+    def __init__(self, **settings: Any):
+        super().__init__(**settings)
+        if self.settings.pop("label_smoothing"):
+            raise TypeError("an NLLLoss has no label_smoothing; take CrossEntropyLoss, which takes logits")
