@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from . import optim_kernels, optim_loops
-from .device import Array, array_module, on_gpu, to_floats
+from .device import Array, array_module, on_gpu, to_floats, to_host
 from .keyword_settings import check_positions, positions_and_settings
 from .lookup import lookup
 from .loss_scale import StaticScale
@@ -131,6 +131,50 @@ class Optimizer:
         self.master_weights = masters
         return self
 
+    def state_dict(self) -> dict[str, Any]:
+        """Settings and copies of the state, by numbers of parameters: arrays on the host, and numbers.
+
+        It has PyTorch's "state" and "param_groups", here first the whole optimizer and then its groups.
+        Raises RuntimeError where a strategy updates the parameters, of which ranks may hold parts.
+        """
+        self.check_own_step("let backends.checkpoint.TrainingCheckpoints write a checkpoint of all ranks")
+        numbers = {parameter: i for i, parameter in enumerate(self.parameters)}
+        groups = [
+            {name: value for name, value in vars(group).items() if name not in NO_SETTINGS}
+            | {"params": [numbers[p] for p in group.parameters]}
+            for group in (self, *self.groups)
+        ]
+        states = [
+            {key: to_host(x).copy() if hasattr(x, "shape") else x for key, x in state.items()}
+            for state in self.state
+        ]
+        scale = self.master_weights and self.master_weights.scale.own_values()
+        return {"state": dict(enumerate(states)), "param_groups": groups, "loss_scale": scale}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` gave for as many parameters, in the same groups and shapes.
+
+        Raises RuntimeError as ``state_dict``; ValueError, and changes nothing, where something does not fit.
+        """
+        if form_of(state, self.parameters) != form_of(self.state_dict(), self.parameters):
+            raise ValueError(
+                "the state is another optimizer's; make one of the same class and settings, with parameters "
+                "of the same shapes in the same order and groups"
+            )
+        for group, saved in zip((self, *self.groups), state["param_groups"], strict=True):
+            vars(group).update({name: value for name, value in saved.items() if name != "params"})
+        for i, parameter in enumerate(self.parameters):
+            array, values = array_module(parameter.data).array, state["state"][i].items()
+            self.state[i] = {key: array(x) if hasattr(x, "shape") else x for key, x in values}
+        if self.master_weights is not None:
+            self.master_weights.scale.set_own_values(state["loss_scale"])
+
+    def check_own_step(self, way_out: str) -> None:
+        """Raise RuntimeError, with a way out, where a strategy updates one of the parameters."""
+        for parameter in self.parameters:
+            if parameter.updated_by is not None:
+                raise RuntimeError(f"{parameter.updated_by} updates these parameters: {way_out}")
+
     @property
     def loss_scale(self) -> float:
         """The factor of the loss whose gradients a step takes: 1 without master weights."""
@@ -158,12 +202,10 @@ class Optimizer:
         strategy updates one of the parameters.
         """
         if parts is None and total is np.asarray:
-            for parameter in self.parameters:
-                if parameter.updated_by is not None:
-                    raise RuntimeError(
-                        f"{parameter.updated_by} updates these parameters: call backend.update(model, "
-                        "optimizer) instead of optimizer.step(), or backend.close() before it"
-                    )
+            self.check_own_step(
+                "call backend.update(model, optimizer) instead of optimizer.step(), or "
+                "backend.close() before it"
+            )
         if self.master_weights is None:
             self.apply(self.updates(parts, total))
         else:
@@ -530,6 +572,7 @@ LOOPS: dict[Callable[..., None], Callable[[Any, Update], bool]] = {
 """What updates a parameter on the host in one pass, by the readable ``update``; False where it does not."""
 
 
+NO_SETTINGS = ("parameters", "state", "groups", "master_weights")
 REQUIREMENT = "an optimizer takes a list of groups, or a list of parameters, such as model.parameters()"
 
 
@@ -542,6 +585,14 @@ def unique_parameters(parameters: Parameters) -> list[Parameter]:
         if not isinstance(parameter, Tensor):
             raise TypeError(f"{REQUIREMENT}; got one of {type(parameter).__name__}")
     return unique
+
+
+def form_of(state: Mapping[str, Any], parameters: list[Parameter]) -> Any:
+    """What two states have in common if one can replace the other; None stands for shapes that do not fit."""
+    groups = [(group.keys(), group["params"]) for group in state.get("param_groups", ())]
+    arrays = [(i, x) for i, values in state.get("state", {}).items() for x in values.values() if np.ndim(x)]
+    fits = all(i < len(parameters) and x.shape == parameters[i].shape for i, x in arrays)
+    return groups, list(state.get("state", ())) if fits else None, state.get("loss_scale") is None
 
 
 def optimizer_of(kind: type[Optimizer], group: Any, lr: tuple[float, ...], settings: dict[str, Any]) -> Any:
