@@ -9,6 +9,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
+def data_folder(folder: str | Path | None = None) -> Path:
+    """``folder``, or by default MINIGRAD_DATA; raises FileNotFoundError where there is none."""
+    name = str(folder or os.environ.get("MINIGRAD_DATA", ""))
+    if not name or not (path := Path(os.path.expanduser(name))).is_dir():
+        raise FileNotFoundError(
+            f"{name or 'nothing'} is not a folder; pass the one with the files, or set MINIGRAD_DATA to it"
+        )
+    return path
+
+
 @contextmanager
 def replacement(file: Path) -> Iterator[Path]:
     """Yield a path to write to, with the suffix of ``file``; at the end of the block it becomes ``file``.

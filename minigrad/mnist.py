@@ -21,7 +21,7 @@ from urllib.request import urlopen
 import numpy as np
 
 from .data import Batch, Dataset
-from .files import replacement
+from .files import data_folder, replacement
 from .lookup import lookup
 
 SUBSET = Path(__file__).with_name("datasets") / "mnist_5k.npz"
@@ -107,9 +107,27 @@ def full_set(files: Sequence[IdxFile] = FILES, mirrors: Sequence[str] = MIRRORS)
     return Dataset("mnist", as_batch(x, y), as_batch(x_test, y_test))
 
 
+def from_folder(folder: str | Path | None = None, name: str = "mnist") -> Dataset:
+    """The data set in four IDX files that are called as MNIST's, gzipped or not, such as Fashion-MNIST.
+
+    x is float32 (N, 1, height, width) in [0, 1], y int64 (N,). ``folder`` is by default MINIGRAD_DATA. Raises
+    FileNotFoundError for a missing file, ValueError for a damaged one; their contents are not verified.
+    """
+    where, arrays = data_folder(folder), []
+    for file in FILES:
+        if (path := find(file, [where])) is None:
+            raise FileNotFoundError(f"{where} has no {file.name} or {file.name}.gz; put all four files there")
+        try:
+            arrays.append(parse_idx(unpack(path.read_bytes(), at_most=1 << 31), ndim=len(file.shape)))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}; put the original in its place") from error
+    x, y, x_test, y_test = arrays
+    return Dataset(name, as_batch(x, y), as_batch(x_test, y_test))
+
+
 def as_batch(images: np.ndarray, labels: np.ndarray) -> Batch:
-    """Bytes (N, 28, 28) and (N,) as x float32 (N, 1, 28, 28) in [0, 1] and y int64 (N,)."""
-    x = images[:, np.newaxis].astype(np.float32)
+    """Bytes (N, H, W) or (N, C, H, W) and (N,) as x float32 (N, C, H, W) in [0, 1] and y int64 (N,)."""
+    x = (images[:, np.newaxis] if images.ndim == 3 else images).astype(np.float32)
     x /= 255
     return Batch(x, labels.astype(np.int64))
 
