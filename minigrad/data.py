@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -82,10 +82,14 @@ class Batch:
         """A whole batch of these samples, with the places 0, 1, ..."""
         return Batch(self.x, self.y, tokens=self.tokens)
 
-    def to(self, device: str) -> Batch:
-        """The batch on ``device`` ("numpy" or "cupy")."""
-        tokens = None if self.tokens is None else self.tokens.to(device)
-        x, y = to_device(self.x, device), to_device(self.y, device)
+    def to(self, device: str | None = None, *, dtype: Any = None) -> Batch:
+        """The batch on ``device`` ("numpy" or "cupy"), with floating x in ``dtype``; None changes nothing."""
+        x, y, tokens = self.x, self.y, self.tokens
+        if dtype is not None and x.dtype.kind == "f":
+            x = x.astype(dtype, copy=False)
+        if device is not None:
+            x, y = to_device(x, device), to_device(y, device)
+            tokens = None if tokens is None else tokens.to(device)
         return Batch(x, y, self.places, self.is_part, tokens)
 
 

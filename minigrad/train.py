@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -100,6 +101,7 @@ def fit(
     check_strategy(backend)
     if not model.training:
         model.train()
+    warn_of_doubles(model, data)
     history = start or History()
     backend.begin_training(model, optimizer, history)
     per_epoch = 1 if batch_size is None else -(-len(data) // batch_size)
@@ -138,6 +140,17 @@ def fit(
         if on_epoch is not None:
             on_epoch(epoch, history)
     return history
+
+
+def warn_of_doubles(model: Module, data: Batch) -> None:
+    """Warn where samples in float64 let a model of fewer bits compute in float64, in twice the time."""
+    dtypes = {p.dtype for p in model.parameters()}
+    if data.x.dtype == np.float64 and dtypes and np.dtype(np.float64) not in dtypes:
+        warnings.warn(
+            f"the samples are float64 and the model is {min(map(str, dtypes))}, so it computes in float64; "
+            "pass data.to(dtype=np.float32), or train in float64 by model.to(dtype=np.float64)",
+            stacklevel=4,  # whoever calls fit
+        )
 
 
 def remedy(loss_fn: Loss, targets: Any) -> str:

@@ -195,6 +195,12 @@ def test_a_batch_on_the_host_is_itself():
     assert len(Dataset("three", batch, batch[:2]).test) == 2
 
 
+def test_floating_samples_of_a_batch_are_converted_and_nothing_else_is():
+    batch = Batch(np.ones((3, 2)), np.arange(3.0))[:2].to(dtype=np.float32)
+    assert (batch.x.dtype, batch.y.dtype, batch.is_part) == (np.float32, np.float64, True)
+    assert Batch(np.ones((3, 2), int), np.arange(3)).to(dtype=np.float32).x.dtype == np.int64
+
+
 def test_an_unknown_device_is_refused():
     with pytest.raises(ValueError, match=r"^unknown device 'tpu'; choose one of numpy, cupy$"):
         numbered(3).to("tpu")

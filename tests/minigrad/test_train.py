@@ -3,6 +3,7 @@ loop and the lessons' networks.
 """
 
 import itertools
+import warnings
 
 import hypothesis.strategies as st
 import numpy as np
@@ -201,3 +202,17 @@ def test_the_logistic_cost_sums_over_classes_and_averages_over_samples():
 def test_the_sigmoid_net_starts_within_its_bound():
     parameters = find_net("sigmoid").build(np.random.default_rng(0)).parameters()
     assert all(0 < np.abs(p.data).max() <= 0.12 for p in parameters)
+
+
+def test_samples_of_more_bits_than_the_model_are_told_once():
+    model = nn.Sequential(nn.Linear(4, 3, rng=0))
+    optimizer = optim.SGD(model.parameters(), 0.1)
+    with pytest.warns(
+        UserWarning, match="the samples are float64 and the model is float32.*data.to\\(dtype=np.float32\\)"
+    ) as warned_of:
+        fit(model, optimizer, ops.cross_entropy, DATA, epochs=3)
+    assert len(warned_of) == 1 and warned_of[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(model, optimizer, ops.cross_entropy, DATA.to(dtype=np.float32))
+        trained()
