@@ -138,6 +138,20 @@ class Module:
         """Put this module and all inside into eval mode."""
         return self.train(False)
 
+    def register_buffer(self, name: str, array: Any) -> None:
+        """Make ``array`` the attribute ``name``, as an assignment does: state that is no parameter.
+
+        It is saved and loaded, and converted and moved by ``to``. A forward changes it in place. Where ranks
+        share the batch, floats of layers in training mode become, after each step, the mean over the ranks
+        by their samples: right for what moves by a mean over samples. Integers stay those of each rank.
+        Raises TypeError for what is no array, ValueError for a name that is none or is taken.
+        """
+        if not isinstance(array, np.ndarray) and not on_gpu(array):
+            raise TypeError(f"the buffer {name} is {type(array).__name__}; make it an array: np.array(...)")
+        if not name.isidentifier() or hasattr(self, name):
+            raise ValueError(f"a buffer cannot be called {name!r}, which is no name or taken; choose another")
+        setattr(self, name, array)
+
     def named_arrays(self, prefix: str = "") -> Iterator[tuple[str, Module, str]]:
         """(name, owner, attribute) of every parameter and state array, outermost first."""
         for name, value in vars(self).items():

@@ -11,6 +11,7 @@ import numpy as np
 
 from minigrad.device import Array, array_module, to_host, unflatten
 from minigrad.module import Module
+from minigrad.nn import BatchNorm
 from minigrad.tensor import Tensor
 
 from ..consistency import bits_of_checksum, other_batch_error, statistic_attributes, trained_parameters
@@ -36,7 +37,8 @@ class StepSummary:
                 "some to True, or give every rank of a pipeline a layer that is trained"
             )
         self.frozen = {name: p for name, p in model.named_parameters().items() if not p.requires_grad}
-        self.attributes = statistic_attributes(model) if statistics else []
+        arrays = statistic_attributes(model)  # batch-norms that are synchronized have the same ones
+        self.attributes = [(o, a) for o, a in arrays if statistics or not isinstance(o, BatchNorm)]
         self.start_again()
 
     def __len__(self) -> int:
