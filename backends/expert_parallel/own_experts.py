@@ -36,9 +36,9 @@ def refuse_shared(model: Module) -> None:
 
 def refuse_uses_elsewhere(model: Module, mixtures: list[Experts]) -> None:
     """Raise ValueError where another module has experts of a mixture, of which a rank will have only some."""
-    stacks = {parameter for mixture in mixtures for parameter in mixture.stacks}
+    stacks = {id(parameter) for mixture in mixtures for parameter in mixture.stacks}
     for name, owner, attribute in model.named_arrays():
-        if not isinstance(owner, Experts) and vars(owner)[attribute] in stacks:
+        if not isinstance(owner, Experts) and id(vars(owner)[attribute]) in stacks:
             raise ValueError(
                 f"{name} is also a parameter of a mixture, of whose experts each rank has only some; give "
                 f"{type(owner).__name__} a parameter of its own"
