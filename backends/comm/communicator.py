@@ -20,8 +20,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, ca
 import numpy as np
 
 from minigrad.device import Array
+from minigrad.tensor_base import as_array
 
-from .collectives.naive import naive_allreduce
+from .collectives.naive import gather, naive_allreduce, scatter
+from .collectives.pairwise import alltoall, barrier
+from .collectives.ring import allgather
+from .collectives.send_recv import Operator
+from .collectives.tree import broadcast, reduce
 from .shared_memory import SharedMemory
 
 if TYPE_CHECKING:
@@ -120,7 +125,7 @@ class Communicator(ABC):
     def use_synchronous_sends(self) -> None:
         """From now on let each send wait for its receiver, if the transport can: this exposes deadlocks."""
 
-    # Collectives
+    # Collectives; those with mpi4py's names are short for the functions of ``collectives``
 
     def collective(
         self,
@@ -138,6 +143,36 @@ class Communicator(ABC):
     def allreduce(self, x: Array) -> Array:
         """The sum of ``x`` over all ranks, on every rank."""
         return naive_allreduce(self, x)
+
+    def barrier(self) -> None:
+        """Wait until all ranks have come here."""
+        self.collective(barrier)
+
+    def bcast(self, x: Any, root: int = 0) -> Array:
+        """Rank ``root``'s array or number on every rank; what other ranks pass is not looked at."""
+        return self.collective(broadcast, as_array(x) if self.rank == root else np.zeros(0), root)
+
+    def reduce(self, x: Any, op: Operator = np.add, root: int = 0) -> Array | None:
+        """The sum of ``x`` over all ranks, or what ``op`` combines, on rank ``root``; None elsewhere."""
+        return self.collective(reduce, as_array(x), op, root)
+
+    def gather(self, x: Any, root: int = 0) -> list[Array] | None:
+        """Every rank's ``x``, of any shape, by rank, on rank ``root``; None elsewhere."""
+        arrays = self.collective(gather, as_array(x), root)
+        return arrays if self.rank == root else None
+
+    def allgather(self, x: Any) -> list[Array]:
+        """Every rank's ``x``, of any shape, by rank, on every rank."""
+        return self.collective(allgather, as_array(x))
+
+    def scatter(self, parts: Sequence[Any] | None, root: int = 0) -> Array:
+        """Rank ``root``'s ``parts[k]`` on rank k; of any shapes, None elsewhere than on the root."""
+        arrays = [as_array(part) for part in parts or ()] if self.rank == root else None
+        return self.collective(scatter, arrays, root)
+
+    def alltoall(self, parts: Sequence[Any]) -> list[Array]:
+        """What every rank had for this one, by rank: rank k's ``parts[j]`` becomes rank j's k-th."""
+        return self.collective(alltoall, [as_array(part) for part in parts])
 
     def start_allreduce(self, x: Array) -> Callable[[], Array]:
         """Start to sum ``x`` over all ranks; the function returned finishes it, by default does all of it."""

@@ -210,6 +210,38 @@ def a_background_keeps_its_promises_when_jobs_fail(comm: Communicator) -> None:
         background.start(lambda comm: None, "sum")
 
 
+def collectives_have_the_names_of_mpi4py(comm: Communicator) -> None:
+    """Arrays of the ranks' own shapes, and numbers, by any root; what has no value there is None."""
+    rank, size = comm.rank, comm.size
+    own = [np.full(1 + source, 10.0 * source) for source in range(size)]
+    for root in range(size):
+        same(comm.bcast(own[root] if rank == root else None, root), own[root])
+        arrays = comm.gather(own[rank], root)
+        if rank == root:
+            assert arrays is not None and len(arrays) == size
+            for array, right in zip(arrays, own, strict=True):
+                same(array, right)
+        else:
+            assert arrays is None
+        same(comm.scatter(own if rank == root else None, root), own[rank])
+        for op, right in ((np.add, size * (size + 1) // 2), (np.maximum, size)):
+            value = comm.reduce(rank + 1, op, root)
+            assert value == right if rank == root else value is None
+    for array, right in zip(comm.allgather(own[rank]), own, strict=True):
+        same(array, right)
+    parts = comm.alltoall([100 * rank + to for to in range(size)])
+    assert [int(part) for part in parts] == [100 * source + rank for source in range(size)]
+
+
+def a_barrier_waits_for_all(comm: Communicator) -> None:
+    """On a virtual clock nobody goes on before the rank that computes longest has come."""
+    before = comm.time()
+    comm.compute(1.0 + comm.rank)
+    is_virtual = comm.time() >= before + 1.0
+    comm.barrier()
+    assert not is_virtual or comm.time() >= comm.size, f"rank {comm.rank} went on at {comm.time()}"
+
+
 PROMISES: list[Callable[[Communicator], None]] = [
     arrays_arrive_as_they_were,
     what_was_sent_may_change,
@@ -224,4 +256,6 @@ PROMISES: list[Callable[[Communicator], None]] = [
     a_background_has_messages_of_its_own,
     jobs_run_in_order_while_the_rank_goes_on,
     a_background_keeps_its_promises_when_jobs_fail,
+    collectives_have_the_names_of_mpi4py,
+    a_barrier_waits_for_all,
 ]
