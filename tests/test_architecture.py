@@ -76,7 +76,7 @@ FAMILIES = ("data_parallel", "model_parallel", "pipeline")
 SHARED = ("consistency", "stale_rates", "placement", "partition", "laws", "precision_laws")
 ORDER = (
     *("words", "process", "comm", "grid", *SHARED, *FAMILIES),
-    *("sequence_parallel", "expert_parallel", "recording", "first_difference", "stack", "registry"),
+    *("sequence_parallel", "expert_parallel", "recording", "first_difference", "hooks", "stack", "registry"),
     *("planner", "checkpoint", "launch", "cli", "entry", "__main__"),
 )
 

@@ -65,8 +65,8 @@ class StageMap:
                 raise ValueError(
                     f"{name} changes with every micro-batch, and would be on ranks "
                     f"{', '.join(map(str, ranks))}, each of which sees some of them; take a normalisation "
-                    "without running statistics (LayerNorm), or a schedule and bounds that keep it on one "
-                    "rank, such as 1f1b"
+                    "without running statistics (LayerNorm), a frozen Parameter for a constant, or a "
+                    "schedule and bounds that keep it on one rank, such as 1f1b"
                 )
 
 
