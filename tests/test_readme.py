@@ -2,6 +2,7 @@
 
 import re
 from html import unescape
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,35 @@ def test_the_python_of_the_contributors_guide_runs_as_written():
     names: dict = {}
     for block in blocks:
         exec(block, names)
+
+
+# Other places for the losses, in the page for those who know PyTorch
+
+
+class Lines(list):
+    """A TensorBoard writer and a run of W&B, for what they are called with."""
+
+    def add_scalar(self, *arguments):
+        self.append(arguments)
+
+    log = list.append
+
+
+def test_the_python_of_the_page_for_those_who_know_pytorch_runs_as_written(capsys):
+    text = (ROOT / "backends" / "from_pytorch.md").read_text(encoding="utf-8")
+    names: dict = {}
+    for block in python_of(text):
+        exec(block, names)
+    for section in text.split("\n## ")[1:-1]:
+        assert "```py\n" in section and "```python\n" in section, section.partition("\n")[0]
+    model, scalars, records, file = names["model"], Lines(), Lines(), StringIO()
+    optimizer = names["optim"].SGD(model.parameters(), 0.1)
+    losses = names["with_tensorboard"](scalars, None, model, optimizer).losses
+    assert scalars == [row for i, loss in enumerate(losses) for row in (("loss", loss, i), ("lr", 0.1, i))]
+    losses = names["with_wandb"](records, model, optimizer).losses
+    assert records == [{"loss": loss, "epoch": epoch} for epoch, loss in enumerate(losses)]
+    losses = names["with_csv"](file, model, optimizer).losses
+    assert file.getvalue() == "".join(f"{step},{loss}\n" for step, loss in enumerate(losses))
 
 
 # Paths
