@@ -11,6 +11,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+from minigrad_course.classroom.wheel import sources
 from minigrad_course.handout.handout import write_handout
 
 from tests.minigrad_course.site.links import faults
@@ -65,6 +66,12 @@ def wheel(tmp_path_factory):
 
 def test_every_file_of_the_packages_is_in_the_wheel(wheel):
     every_file_is_in(wheel)
+
+
+def test_the_autograders_wheel_has_the_same_files(wheel):
+    """The one that `minigrad autograder` makes of the files of a tree, without a build tool."""
+    built = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert set(sources(ROOT)) == built
 
 
 def test_a_new_lesson_is_in_the_wheel(tmp_path):

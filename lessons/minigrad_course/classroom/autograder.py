@@ -17,6 +17,8 @@ from typing import Any
 
 from ..grading.assignment import FOLDER, Assignment
 from ..grading.grade import TASK_SECONDS
+from ..handout.handout import write_handout
+from ..handout.repository import repository
 from .wheel import GENERATED, write_wheel, write_zip
 
 COURSE, ASSIGNMENTS = "course.toml", "assignments"
@@ -49,8 +51,8 @@ def write_gradescope(file: Path, assignment: Assignment, course: Path | None) ->
         "setup.sh": SETUP.encode(),
         "run_autograder": RUN.replace("ASSIGNMENT", assignment.name).encode(),
     }
-    with tempfile.TemporaryDirectory() as name:
-        wheel = write_wheel(Path(name))
+    with tempfile.TemporaryDirectory() as name, repository() as root:
+        wheel = write_wheel(Path(name), root)
         content[wheel.name] = wheel.read_bytes()
     if course is not None:
         content[COURSE] = course.read_bytes()
@@ -145,8 +147,24 @@ def as_workflow(assignment: Assignment, requirement: str) -> str:
 FORMATS = {".json": as_json, ".yml": as_workflow, ".yaml": as_workflow}
 
 
-def write_classroom(file: Path, assignment: Assignment, requirement: str) -> None:
-    """Write the file in the format of its name; raises ValueError for another name."""
+def place_of(file: Path) -> str:
+    """The folder of the students' repository in which the file must be; ValueError for another name."""
     if file.suffix not in FORMATS:
         raise ValueError(f"--classroom writes autograding.json or classroom.yml, and {file} is neither")
+    return ".github/classroom" if file.suffix == ".json" else ".github/workflows"
+
+
+def write_classroom(file: Path, assignment: Assignment, requirement: str | None) -> Path | None:
+    """Write the file in the format of its name, whose tests install ``requirement``.
+
+    Where that is None they install the wheel of a handout, which has no answers and is written beside the
+    file; returns its path. Raises ValueError as ``place_of``.
+    """
+    place, wheel = place_of(file), None
+    if requirement is None:
+        with repository() as root, tempfile.TemporaryDirectory() as name:
+            write_handout(Path(name), root)
+            wheel = write_wheel(file.parent, Path(name).resolve())
+        requirement = f"./{place}/{wheel.name}"
     file.write_text(FORMATS[file.suffix](assignment, requirement), encoding="utf-8")
+    return wheel

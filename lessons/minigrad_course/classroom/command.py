@@ -17,8 +17,7 @@ from minigrad.lookup import check_choice
 from ..grading.assignment import FOLDER, find_assignment
 from ..grading.command import AssignmentFolder, CourseFile
 from ..grading.course import Course
-from .autograder import is_own, write_classroom, write_gradescope
-from .wheel import PROJECT, installed
+from .autograder import is_own, place_of, write_classroom, write_gradescope
 
 ACTIONS = ("new", "check")
 
@@ -35,7 +34,10 @@ def autograder(
     course: CourseFile = None,
     requirement: Annotated[
         str | None,
-        typer.Option(help="what pip installs in a classroom (default: this version)", metavar="TEXT"),
+        typer.Option(
+            help="what pip installs in a classroom (default: a wheel, written beside the file)",
+            metavar="TEXT",
+        ),
     ] = None,
     folder: AssignmentFolder = None,
 ) -> None:
@@ -51,9 +53,9 @@ def autograder(
         write_gradescope(gradescope, work, course)
         print(f"{gradescope}: upload it as the autograder; set the assignment's points to {work.points}")
     if classroom is not None:
-        write_classroom(classroom, work, requirement or f"{PROJECT}=={installed().version}")
-        place = ".github/classroom/" if classroom.suffix == ".json" else ".github/workflows/"
-        print(f"{classroom}: put it into {place} of the students' repository")
+        wheel = write_classroom(classroom, work, requirement)
+        files = f"{classroom}: put it" if wheel is None else f"{classroom} and {wheel}: put both"
+        print(f"{files} into {place_of(classroom)}/ of the students' repository")
         if is_own(work):
             print(
                 f"and {work.name} as assignments/{work.name}, without answers.py, mistakes.py, instructor.md"

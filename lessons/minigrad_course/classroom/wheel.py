@@ -1,4 +1,4 @@
-"""The wheel of the project as it is installed here, made from its files: no network, no build tool."""
+"""A wheel of the project, made from the files of a tree: no network, no build tool."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from .. import HERE, LESSONS, ROOT
+from ..handout.handout import TOP
 
-PROJECT = "minigrad-course"
-PLACES = {  # in a wheel, of each folder
-    "minigrad": ROOT / "minigrad",
-    "backends": ROOT / "backends",
-    "minigrad_course": HERE,
-    "minigrad_course/lessons": LESSONS,
+PROJECT, COURSE = "minigrad-course", "minigrad_course"
+PLACES = {  # in a wheel, of each folder of the tree
+    "minigrad": "minigrad",
+    "backends": "backends",
+    f"lessons/{COURSE}": COURSE,
+    "lessons": f"{COURSE}/lessons",
 }
 GENERATED = ("__pycache__", "runs")
 WHEEL = "Wheel-Version: 1.0\nGenerator: minigrad\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
 
-def write_wheel(folder: Path) -> Path:
-    """Write the wheel into ``folder``: equal bytes for equal files; raises RuntimeError as ``installed``."""
+def write_wheel(folder: Path, root: Path) -> Path:
+    """Write the wheel of the tree ``root``, a clone or a handout, into ``folder``; returns its path.
+
+    Equal files make equal bytes. Raises RuntimeError as ``installed``, whose metadata the wheel has.
+    """
     metadata = installed()
     name = f"{PROJECT.replace('-', '_')}-{metadata.version}"
-    files = {name: file.read_bytes() for name, file in sources().items()}
+    files = {name: file.read_bytes() for name, file in sources(root).items()}
     information = {text: metadata.read_text(text) or "" for text in ("METADATA", "entry_points.txt")}
     information |= {"WHEEL": WHEEL}
     files |= {f"{name}.dist-info/{text}": content.encode() for text, content in information.items()}
@@ -44,16 +47,15 @@ def installed() -> Distribution:
         raise RuntimeError(f"{PROJECT} is not installed, only its files are here; pip install it") from None
 
 
-def sources() -> dict[str, Path]:
-    """The files by their names in the wheel."""
-    files: dict[str, Path] = {}
-    for place, folder in PLACES.items():
-        other = LESSONS if folder == HERE else HERE  # each may lie in the other
-        for file in sorted(folder.rglob("*")):
-            inside = file.relative_to(folder)
-            nested = other.is_relative_to(folder) and file.is_relative_to(other)
-            if file.is_file() and not nested and not set(GENERATED) & set(inside.parts):
-                files[f"{place}/{inside.as_posix()}"] = file
+def sources(root: Path) -> dict[str, Path]:
+    """The files of the tree by their names in the wheel, as hatch_build.py has them."""
+    files = {f"{COURSE}/repository/{name}": root / name for name in TOP}
+    for part, place in PLACES.items():
+        for file in sorted((root / part).rglob("*")):
+            inside = file.relative_to(root / part).parts
+            left_out = (*GENERATED, COURSE) if part == "lessons" else GENERATED
+            if file.is_file() and not {*left_out} & {*inside}:
+                files[f"{place}/{'/'.join(inside)}"] = file
     return files
 
 

@@ -3,6 +3,7 @@ autograder's zip grades an upload in Gradescope's folders; the classroom's files
 """
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -22,6 +23,7 @@ from .conftest import DOUBLE, TOTAL
 from .gradescope_laws import is_gradescope
 
 A2 = find_assignment("a2")
+SOLVED = Path(__file__).parents[2] / "assignments" / "solved_a2.py"
 
 
 @pytest.fixture(scope="module")
@@ -193,16 +195,68 @@ def test_classrooms_workflow_has_a_step_for_each_task():
     assert [step["with"]["command"] for step in steps if "id" in step] == [test["run"] for test in tests]
 
 
+def installs_what_is_beside_it(module, folder, file_name, place):
+    """The tests install a wheel that is beside the file, and that has no answer, and what they run grades."""
+    wheel_file = module.write_classroom(folder / file_name, A2, None)
+    text = (folder / file_name).read_text(encoding="utf-8")
+    assert wheel_file.parent == folder and wheel_file.is_file()
+    installed = set(re.findall(r"pip install -q '([^']+)'", text))
+    assert installed == {f"./{place}/{wheel_file.name}"}, installed
+    with ZipFile(wheel_file) as archive:
+        names = {name.rpartition("/")[2] for name in archive.namelist()}
+        assert not names & {"answers.py", "instructor.md"} and {"submission.py", "tasks.py"} <= names
+        archive.extractall(folder / "library")
+
+
+def test_a_classroom_installs_what_is_beside_its_workflow(tmp_path):
+    installs_what_is_beside_it(autograder, tmp_path, "classroom.yml", ".github/workflows")
+
+
+def test_what_a_classroom_installs_grades(tmp_path):
+    installs_what_is_beside_it(autograder, tmp_path, "autograding.json", ".github/classroom")
+    (tmp_path / "submission.py").write_bytes(SOLVED.read_bytes())
+    tests = json.loads((tmp_path / "autograding.json").read_text(encoding="utf-8"))["tests"]
+    program, *line = shlex.split(tests[2]["run"])
+    assert program == "minigrad"
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "backends", *line],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "library")},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("write_wheel(file.parent, Path(name).resolve())", "write_wheel(file.parent, root)"),
+        ('f"./{place}/{wheel.name}"', 'f"./{wheel.name}"'),
+    ],
+)
+def test_the_law_of_a_classroom_catches(right, wrong, tmp_path):
+    module = mutant("minigrad_course.classroom.autograder", (right, wrong))
+    with pytest.raises(AssertionError):
+        installs_what_is_beside_it(module, tmp_path, "autograding.json", ".github/classroom")
+
+
 # The command
 
 
 def test_the_command_writes_all_files(minigrad, tmp_path, toys):
     line = ["autograder", "a1", "--folder", str(toys), "--gradescope", "a1.zip", "--classroom"]
     status, out, _ = minigrad(*line, "autograding.json")
-    assert status == 0 and "set the assignment's points to 100" in out and ".github/classroom/" in out
+    assert status == 0 and "set the assignment's points to 100" in out
+    (beside,) = tmp_path.glob("*.whl")
+    assert f"autograding.json and {beside.name}: put both into .github/classroom/" in out
     assert "assignments/a1_toy/tasks.py" in ZipFile(tmp_path / "a1.zip").namelist()
     assert "--folder assignments --task total" in (tmp_path / "autograding.json").read_text(encoding="utf-8")
-    assert minigrad(*line, "classroom.yml")[0] == 0 and (tmp_path / "classroom.yml").is_file()
+    beside.unlink()
+    status, out, _ = minigrad(*line, "classroom.yml", "--requirement", "minigrad-course==0.1")
+    assert status == 0 and "classroom.yml: put it into .github/workflows/" in out
+    assert "install -q 'minigrad-course==0.1'" in (tmp_path / "classroom.yml").read_text(encoding="utf-8")
+    assert not [*tmp_path.glob("*.whl")]
 
 
 @pytest.mark.parametrize(
