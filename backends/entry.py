@@ -16,10 +16,12 @@ def main() -> None:
 
 
 def load_and_run() -> None:
-    if sys.argv[1:] == ["--version"]:  # which needs none of what the other commands load
+    if sys.argv[1:] in ([], ["--version"]):  # which need none of what the other commands load
         from importlib.metadata import version
 
-        print(f"minigrad {version('minigrad-course')}")
+        from .cli.welcome import WELCOME, show
+
+        show(f"minigrad {version('minigrad-course')}\n" if sys.argv[1:] else WELCOME)
         return
     from .cli.main import command
 

@@ -15,6 +15,7 @@ from ..process.hang_report import HangReported
 from ..process.launcher import say
 from .lazy_command import LazyCommand
 from .refusal import in_one_line, is_refusal
+from .welcome import leave_reader
 
 OWN = {
     "train": "train:train",
@@ -76,11 +77,10 @@ def command() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a locale without a character prints ? for it
     try:
-        if status := app(sys.argv[1:] or ["--help"], prog_name="minigrad", standalone_mode=False):
+        if status := app(sys.argv[1:], prog_name="minigrad", standalone_mode=False):
             sys.exit(status)  # typer returns the status of an Exit, and 130 for a KeyboardInterrupt
-    except BrokenPipeError:  # whoever read the output has seen enough, as head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the end of Python writes nothing to it
-        sys.exit(128 + 13)
+    except BrokenPipeError:
+        leave_reader()
     except Exception as error:
         if os.environ.get("MINIGRAD_TRACEBACK"):
             raise
