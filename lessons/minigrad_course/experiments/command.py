@@ -9,6 +9,8 @@ from rich.table import Table
 
 from backends.cli.curves import check_drawing
 from backends.cli.next_command import NextCommand
+from backends.process.launcher import under_mpiexec
+from backends.words import counted
 from minigrad.lookup import check_choice
 
 
@@ -23,12 +25,16 @@ def experiment(
 
     if name is None:
         table = Table("experiment", "what it measures", title="run one with: minigrad experiment speedup")
+        table.add_column("minutes", justify="right")
         for one in EXPERIMENTS.values():
-            table.add_row(one.name, one.title)
+            table.add_row(one.name, one.title, str(one.minutes))
         Console().print(table)
         after_experiment(None, list(EXPERIMENTS)).show(Console())
         return
     check_choice("experiment", name, EXPERIMENTS)
+    if not under_mpiexec():  # its ranks run this command, too
+        minutes = counted(EXPERIMENTS[name].minutes, "minute")
+        print(f"{name} takes about {minutes} on two idle cores", flush=True)
     status = EXPERIMENTS[name]().start()
     if status == 0:
         after_experiment(name, list(EXPERIMENTS)).show(Console())

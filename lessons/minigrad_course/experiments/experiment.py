@@ -60,6 +60,7 @@ class Experiment(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    minutes: ClassVar[int]  # that it takes on two idle cores
 
     @abstractmethod
     def measure(self, comm: MPIComm) -> Result:

@@ -43,6 +43,7 @@ class SlowLink(Experiment):
 
     name = "slow-link"
     title = "60 iterations on one host, and on two with 1 Gbit/s between them (needs root)"
+    minutes = 1
 
     def start(self) -> int:
         """Start the worlds by turns, each as a job of its own; the ranks of a job come here, too."""

@@ -58,6 +58,7 @@ class Speedup(Experiment):
 
     name = "speedup"
     title = "samples per second: serial, data parallel, model parallel, pipeline on 1 and 2 processes"
+    minutes = 4
 
     def measure(self, comm: MPIComm) -> Result:
         result: Result = {"rounds": self.rounds, "nets": {}}

@@ -39,6 +39,7 @@ class ToTarget(Experiment):
 
     name = "to-target"
     title = f"steps, epochs and seconds to {', '.join(f'{t:.0%}' for t in TARGETS)} test accuracy"
+    minutes = 3
 
     def measure(self, comm: MPIComm) -> Result:
         own = comm.split(comm.rank)  # this rank alone

@@ -21,6 +21,7 @@ from backends.cli.run_folder import check_writable
 from backends.launch.launch import TRANSPORTS, cores
 from backends.process.launcher import under_mpiexec
 from backends.process.signals import Interrupted
+from backends.words import counted
 from minigrad.lookup import check_choice
 
 from ..lesson.lessons import own_copy, own_starter
@@ -29,6 +30,7 @@ from .assignment import FOLDER, Assignment, find_assignment, find_assignments
 from .sandbox import protections
 
 if TYPE_CHECKING:
+    from .folder import Entry
     from .grade import Report, TaskResult
 
 CourseFile = Annotated[Path | None, typer.Option(help="a course's seeds and points, in TOML", metavar="FILE")]
@@ -125,11 +127,12 @@ def grade(
             if file is not None:
                 raise ValueError(f"--{kind} reports one submission; of a folder, --csv reports all")
         limits = {"seed": seed, "transport": transport, "task_seconds": seconds}
-        sys.exit(grade_folder(work, submission, csv, jobs, **limits))
+        sys.exit(grade_folder(work, submission, csv, jobs, course, **limits))
     if csv is not None:
         raise ValueError("--csv reports a folder of submissions; of one file, --json reports it")
     source = SubmissionFile.read(submission or (work.answers if answers else own_starter(work.starter)))
     console.print(f"grading {source.file}\nSHA-256 {source.digest}", highlight=False, soft_wrap=True)
+    console.print(f"right tasks take a few seconds each, others up to {seconds:g} s", highlight=False)
 
     def print_result(result: TaskResult) -> None:
         points = f"{result.score:3} of {result.task.points:3} points"
@@ -192,14 +195,21 @@ def after_assignments(names: list[str], progress: Progress) -> NextCommand:
     return NextCommand(f"minigrad grade {open_ones[0].partition('_')[0]}", "the first one without all points")
 
 
-def grade_folder(assignment: Assignment, folder: Path, table: Path | None, jobs: int, **settings: Any) -> int:
-    """Grade all files of the folder, and write each into ``table`` at once; returns 0 if all were graded."""
+def grade_folder(
+    assignment: Assignment, folder: Path, table: Path | None, jobs: int, course: Path | None, **settings: Any
+) -> int:
+    """Grade all files of the folder, and write each into ``table`` at once; returns 0 if all were graded.
+
+    ``course`` is the course file, which the next command needs, too.
+    """
     from .counterexample import shorten
-    from .folder import Entry, find_submissions, grade_file, grade_files, header, summary
+    from .folder import find_submissions, grade_file, grade_files, header, summary
 
     files = find_submissions(folder)
     entries: list[Entry] = []
     console = Console(highlight=False, markup=False, soft_wrap=True)
+    each = f"about 10 s each, where a task hangs up to {settings['task_seconds']:g} s more"
+    console.print(f"{counted(len(files), 'submission')}, {jobs} at a time: {each}")
     with Path(table or os.devnull).open("w", newline="", encoding="utf-8") as stream:
         lines = csv.writer(stream)
         lines.writerow(header(assignment))
@@ -214,10 +224,18 @@ def grade_folder(assignment: Assignment, folder: Path, table: Path | None, jobs:
             saved = f"{len(entries)} of {len(files)} submissions are in {table or 'the lines above'}"
             raise Interrupted(error.number, saved) from None
     console.print("\n".join(["", *summary(assignment, entries)]))
-    lowest = min(entries, key=lambda entry: -1 if entry.report is None else entry.report.score)
-    command = grade_command(assignment, str(lowest.file))
-    NextCommand(command, "the lowest, with the smallest wrong case of each task").show(console)
+    after_class(assignment, entries, course).show(console)
     return 0 if all(entry.report is not None for entry in entries) else 1
+
+
+def after_class(assignment: Assignment, entries: list[Entry], course: Path | None) -> NextCommand:
+    """Grading the submission with the fewest points alone; where none was graded, its tasks."""
+    graded = [(entry.report.score, entry.file) for entry in entries if entry.report is not None]
+    if not graded:
+        return NextCommand(grade_command(assignment, "--list"), "its tasks")
+    words = [str(min(graded)[1]), *([] if course is None else ["--course", str(course)])]
+    command = grade_command(assignment, *words)
+    return NextCommand(command, "the fewest points, with the smallest wrong case of each task")
 
 
 def grading() -> Iterator[Finding]:

@@ -26,7 +26,7 @@ from backends.process.launcher import under_mpiexec
 from backends.process.signals import Interrupted
 
 from .. import LESSONS
-from .lessons import Lesson, copy_lessons, lessons, own_copy
+from .lessons import Lesson, copy_lessons, is_installed, lessons, own_copy
 from .progress import FILE as PROGRESS
 from .progress import Progress, note_answers, note_lesson
 from .questions import QUESTIONS
@@ -55,7 +55,7 @@ def lesson(
         Path | None, typer.Option(help="write it as a notebook for Jupyter", metavar="FILE")
     ] = None,
 ) -> None:
-    """List the lessons with their lecture sections, or run one, which draws its figures in runs/lessons/.
+    """List the lessons with their questions and minutes, or run one, which draws figures in runs/lessons/.
 
     In a folder that --copy made it runs and checks the copy.
     """
@@ -68,9 +68,12 @@ def lesson(
     console = Console()
     if number is None:
         progress = Progress.read()
-        table = Table("lesson", "title", "lecture section", "done", title="run one with: minigrad lesson 06")
+        table = Table("lesson", "topic", "what its slide asks", title="run one with: minigrad lesson 06")
+        table.add_column("minutes", justify="right")
+        table.add_column("done", no_wrap=True)
         for one in known:
-            table.add_row(one.number, one.title, one.section, progress.of_lesson(one.number))
+            minutes, done = str(one.minutes or ""), progress.of_lesson(one.number)
+            table.add_row(one.number, one.topic, one.question or one.section, minutes, done)
         console.print(table)
         todo = next((one.number for one in known if not progress.lessons.get(one.number)), None)
         if todo is not None:
@@ -88,7 +91,9 @@ def lesson(
     under_mpiexec()  # raises where it is not clear whether it is
     check_folder(Path("runs", "lessons"))
     script = own_copy(chosen.file)
-    print(f"lesson {chosen.number}; the file to read beside it:\n{script}\n", flush=True)
+    reading = f"; {chosen.minutes} minutes with its questions" if chosen.minutes else ""
+    print(f"lesson {chosen.number} runs{chosen.run_time}{reading}; the file to read beside it:", flush=True)
+    print(f"{script}\n", flush=True)
     try:
         shown = partial(wrapped, width=console.width) if console.is_terminal else iter
         variables = {"PYTHONIOENCODING": ":replace", **os.environ}  # a locale without a character prints ?
@@ -97,10 +102,19 @@ def lesson(
         raise Interrupted(error.number, "the figures that it has drawn are in runs/lessons/") from None
     if status == 0:
         note_lesson(chosen.number)
-        print_paths(console, questions=own_copy(chosen.file.with_name("questions.py")))
-        command = f"minigrad lesson {chosen.number} --check"
-        NextCommand(command, "first predict: a letter for each question in that file").show(console)
+        questions = own_copy(chosen.file.with_name(QUESTIONS))
+        print_paths(console, questions=questions)
+        to_answer(chosen, questions, "first predict: a letter for each question in that file").show(console)
     sys.exit(status)
+
+
+def to_answer(lesson: Lesson, questions: Path, purpose: str) -> NextCommand:
+    """The command that checks the answers in that file; where it is an installed one, what copies it."""
+    if is_installed(questions):
+        return NextCommand("minigrad lesson --copy course", "a copy of your own, in which you can answer")
+    beside = questions == own_copy(lesson.file.with_name(QUESTIONS))
+    words = ["minigrad", "lesson", lesson.number, "--check", *([] if beside else ["--file", str(questions)])]
+    return NextCommand(shlex.join(words), purpose)
 
 
 def after(lesson: Lesson) -> NextCommand | None:
@@ -129,7 +143,7 @@ def write_lesson(lesson: Lesson, html: Path | None, notebook: Path | None) -> No
         check_drawing()
         from ..site.single_page import single_page
 
-        print(f"running lesson {lesson.number}", flush=True)
+        print(f"running lesson {lesson.number}{lesson.run_time}", flush=True)
         html.write_text(single_page(lesson), encoding="utf-8")
         print(f"its page, with output and pictures, is in\n{html}")
 
@@ -160,6 +174,8 @@ def check_answers(lesson: Lesson, file: Path | None) -> int:
     console.print(f"{right} of {len(verdicts)} answered in {file}", highlight=False, soft_wrap=True)
     note_answers(lesson.number, right, len(verdicts))
     if right < len(verdicts):
+        first = next(verdict.number for verdict in verdicts if not verdict.answered)
+        to_answer(lesson, file, f"after question {first} is answered in that file").show(console)
         return 1
     if (following := after(lesson)) is not None:
         following.show(console)

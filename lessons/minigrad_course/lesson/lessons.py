@@ -32,6 +32,16 @@ class Lesson:
     minutes: int = 0
     seconds: int = 0
 
+    @property
+    def topic(self) -> str:
+        """The first words of the title, before its colon."""
+        return self.title.partition(":")[0]
+
+    @property
+    def run_time(self) -> str:
+        """The time of the program in words, with a comma before it; empty where it is not known."""
+        return f", for about {self.seconds} s" if self.seconds else ""
+
     @classmethod
     def read(cls, file: Path) -> Lesson:
         text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
@@ -83,10 +93,15 @@ def own_copy(file: Path) -> Path:
     return copy if copy.exists() else file
 
 
+def is_installed(file: Path) -> bool:
+    """Whether the file is one of an installation, which is nobody's to edit."""
+    return INSTALLED and file.is_relative_to(LESSONS)
+
+
 def own_starter(file: Path) -> Path:
     """The student's copy of a starter; raises ValueError where the only one is that of the installation."""
     copy = own_copy(file)
-    if INSTALLED and copy.is_relative_to(LESSONS):
+    if is_installed(copy):
         raise ValueError(
             f"there is no {file.relative_to(LESSONS)} in this folder, and the installed one is nobody's "
             f"submission; name your file, or write a copy of the course with: minigrad lesson --copy DIR"
