@@ -39,7 +39,10 @@ class Course:
 
     @classmethod
     def read(cls, file: Path, folder: Path = FOLDER) -> Course:
-        """Raises ValueError, with the place, for a key or value that means nothing, of any assignment."""
+        """Read the settings of the assignments in ``folder``, and of the course's.
+
+        Raises ValueError, with the place, for a key or value that means nothing, of any assignment.
+        """
         if not file.is_file():
             raise ValueError(f"there is no file {file}; --course takes a TOML file with seeds and points")
         try:
@@ -52,7 +55,7 @@ class Course:
             if not isinstance(table, dict):
                 raise ValueError(f"{file}: there is no setting {name!r}; write seed, or a table such as [a2]")
             try:
-                assignment = find_assignment(name, folder)
+                assignment = find_in_folders(name, folder, FOLDER)
             except ValueError as error:
                 raise ValueError(f"{file}, [{name}]: {error}") from None
             if assignment.name in settings:
@@ -72,6 +75,17 @@ class Course:
 
     def of(self, assignment: Assignment) -> AssignmentSettings:
         return self.assignments.get(assignment.name, AssignmentSettings())
+
+
+def find_in_folders(name: str, *folders: Path) -> Assignment:
+    """The assignment of the first folder that has it; raises the first one's ValueError where none has."""
+    errors = []
+    for folder in folders:
+        try:
+            return find_assignment(name, folder)
+        except ValueError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def read_table(place: str, table: Mapping[str, Any], assignment: Assignment) -> AssignmentSettings:

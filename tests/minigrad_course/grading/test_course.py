@@ -7,6 +7,7 @@ import json
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
+from minigrad_course.grading import course as course_module
 from minigrad_course.grading import find_assignment
 from minigrad_course.grading.course import Course
 
@@ -93,3 +94,24 @@ def test_the_command_takes_points_seed_and_one_task(minigrad, toys, tmp_path):
         status, _, err = minigrad(*line, *mistake)
         assert status == 1 and words in err and err.count("\n") == 1
     assert Course() == Course(0, {})
+
+
+def one_file_is_of_the_course_and_of_own_assignments(module, toys, tmp_path):
+    """[a1] is the own one, and tables of the course's other assignments stay where they are."""
+    text = "seed = 1\n[a1]\nseed = 2\n[a2.points]\nring_allgather = 7\n[a1.points]\ndouble = 5\n"
+    (tmp_path / "both.toml").write_text(text, encoding="utf-8")
+    course = module.Course.read(tmp_path / "both.toml", toys)
+    toy = find_assignment("a1", toys)
+    assert (course.seed_of(toy), course.weighted(toy).points, course.seed_of(A2)) == (2, 65, 1)
+    assert course.weighted(A2).points == A2.points - 15 + 7
+
+
+def test_one_file_is_of_the_course_and_of_own_assignments(toys, tmp_path):
+    one_file_is_of_the_course_and_of_own_assignments(course_module, toys, tmp_path)
+    for change in (
+        ("(name, folder, FOLDER)", "(name, folder)"),
+        ("(name, folder, FOLDER)", "(name, FOLDER)"),
+    ):
+        with pytest.raises((AssertionError, ValueError)):
+            module = mutant("minigrad_course.grading.course", change)
+            one_file_is_of_the_course_and_of_own_assignments(module, toys, tmp_path)

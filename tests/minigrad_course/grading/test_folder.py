@@ -1,5 +1,5 @@
-"""Laws of lessons/minigrad_course/grading/folder.py: a folder of submissions has a line for each whatever
-the others do, and the task that most of them failed.
+"""Laws of lessons/minigrad_course/grading/folder.py and command.py: a folder of submissions has a line for
+each whatever the others do, the task that most of them failed, and a reason for each that lost points.
 """
 
 import csv
@@ -10,7 +10,7 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from minigrad_course.grading import Task, folder
+from minigrad_course.grading import Task, command, folder
 from minigrad_course.grading.assignment import Assignment
 from minigrad_course.grading.grade import Report, SubmissionFile, TaskResult
 
@@ -248,6 +248,7 @@ def test_a_folder_of_submissions_in_one_command(right, wrong, refused, minigrad,
     texts |= {f"wrong_{i}.py": (f"def double(x):\n    return x + {i}\n", 0) for i in range(wrong)}
     texts |= {f"refused_{i:02}.py": ("import os\n" + DOUBLE, 0) for i in range(refused)}
     texts |= {"hangs.py": (HANGS, 0), "a_hostile.py": (TAKES_ALL, 0), "=1+1.py": (DOUBLE, 40)}
+    texts |= {"crashes.py": (f"{DOUBLE}\n1 / 0\n", 0), "syntax.py": ("def double(x:\n", 0)}
     for name, (text, _) in texts.items():
         (of_a_class / name).write_text(text, encoding="utf-8")
     (of_a_class / "notes.txt").write_text("no submission", encoding="utf-8")
@@ -260,11 +261,31 @@ def test_a_folder_of_submissions_in_one_command(right, wrong, refused, minigrad,
         assert (row["points"], row["double"]) == (str(texts[name][1]),) * 2, row
         assert row["sha256"] == SubmissionFile.read(of_a_class / name).digest
         assert ("imports os" in row["reason"]) == name.startswith("refused"), row
+        assert name != "crashes.py" or "ZeroDivisionError: division by zero (line 6" in row["reason"], row
+        assert name != "syntax.py" or row["reason"].startswith("line 1 is not Python: "), row
         assert bool(row["reason"]) == (row["points"] == "0"), row
         assert name != "hangs.py" or "double: 1 ranks, 1 elements: did not end in 5 s" in row["reason"], row
     files = len(texts)
+    refused += 1  # what is no Python
     assert status == 0 and f"{files} of {files} submissions graded, {refused} of them refused" in out
-    assert f"double: failed by {wrong + 2} of {files - refused}" in out and "failed most: double" in out
+    assert f"double: failed by {wrong + 3} of {files - refused}" in out and "failed most: double" in out
+
+
+def leads_to_the_fewest_points(command):
+    """The command after a class grades a submission of the fewest points; one that was not graded has none."""
+    class_of = [("b", UNREAD), ("c", (True, True, False)), ("a", (True, False, False)), ("d", (True,) * 3)]
+    all_entries = list(entries(folder, class_of))
+    course = Path("own course.toml")
+    line = "minigrad grade a1 a --course 'own course.toml'"
+    assert command.after_class(ASSIGNMENT, all_entries, course).command.removesuffix(" --folder .") == line
+    assert "--list" in command.after_class(ASSIGNMENT, all_entries[:1], None).command
+
+
+def test_a_class_leads_to_the_fewest_points():
+    leads_to_the_fewest_points(command)
+    for change in (("min(graded)", "max(graded)"), ('["--course", str(course)]', "[]")):
+        with pytest.raises(AssertionError):
+            leads_to_the_fewest_points(mutant("minigrad_course.grading.command", change))
 
 
 def test_the_status_says_that_one_was_not_graded(minigrad, toys, tmp_path):
