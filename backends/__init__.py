@@ -3,9 +3,12 @@
 ``from backends import run_on_ranks`` runs a function on ranks, with and without MPI.
 """
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+TYPE_CHECKING = False  # as in typing, which takes a while to load: until then no signal ends in one line
 if TYPE_CHECKING:
+    from typing import Any
+
     from .launch.launch import run_on_ranks
 
 __all__ = ["run_on_ranks"]

@@ -20,6 +20,7 @@ import typer
 from minigrad.files import replacement
 from minigrad.metrics_log import MetricsLog, Record, first_and_last
 
+from ..checkpoint.disk import REAL
 from ..comm import Communicator
 from ..comm.allgather_json import allgather_json
 from ..launch.supervise import METRICS
@@ -120,6 +121,20 @@ def check_writable(file: Path | None, flag: str = "--json") -> None:
         return
     if file.is_dir() or not os.access(file.parent, os.W_OK):
         raise OSError(f"cannot write {file}: its folder must exist and be writable; name another with {flag}")
+
+
+def make_folder(folder: Path, purpose: str) -> None:
+    """Make the folder of results, before the work; raises OSError where it cannot be written.
+
+    ``purpose`` says in the error who writes there, as "lessons draw there".
+    """
+    try:
+        REAL.make_folder(folder)
+    except OSError as error:
+        raise OSError(
+            f"cannot write into {folder.absolute()}: {error.strerror}; {purpose}: run it in a folder that you "
+            "may write"
+        ) from None
 
 
 def write_json(file: Path, content: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from backends.cli.curves import check_drawing
 from backends.cli.next_command import NextCommand
+from backends.cli.run_folder import make_folder
 from backends.process.launcher import under_mpiexec
 from backends.words import counted
 from minigrad.lookup import check_choice
@@ -21,6 +22,7 @@ def experiment(
 ) -> None:
     """List the experiments, or run one on two MPI processes; result and picture go to runs/experiments/."""
     check_drawing()
+    from .experiment import FOLDER
     from .experiments import EXPERIMENTS
 
     if name is None:
@@ -33,6 +35,7 @@ def experiment(
         return
     check_choice("experiment", name, EXPERIMENTS)
     if not under_mpiexec():  # its ranks run this command, too
+        make_folder(FOLDER / name, "experiments write there")
         minutes = counted(EXPERIMENTS[name].minutes, "minute")
         print(f"{name} takes about {minutes} on two idle cores", flush=True)
     status = EXPERIMENTS[name]().start()

@@ -16,11 +16,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from backends.checkpoint.disk import REAL
 from backends.cli.console import print_paths
 from backends.cli.curves import check_drawing
 from backends.cli.next_command import NextCommand
-from backends.cli.run_folder import check_writable
+from backends.cli.run_folder import check_writable, make_folder
 from backends.launch.supervise import supervise
 from backends.process.launcher import under_mpiexec
 from backends.process.signals import Interrupted
@@ -89,7 +88,7 @@ def lesson(
         NextCommand(f"minigrad lesson {chosen.number} --check", "your answers to its questions").show(console)
         return
     under_mpiexec()  # raises where it is not clear whether it is
-    check_folder(Path("runs", "lessons"))
+    make_folder(Path("runs", "lessons"), "lessons draw there")
     script = own_copy(chosen.file)
     reading = f"; {chosen.minutes} minutes with its questions" if chosen.minutes else ""
     print(f"lesson {chosen.number} runs{chosen.run_time}{reading}; the file to read beside it:", flush=True)
@@ -146,17 +145,6 @@ def write_lesson(lesson: Lesson, html: Path | None, notebook: Path | None) -> No
         print(f"running lesson {lesson.number}{lesson.run_time}", flush=True)
         html.write_text(single_page(lesson), encoding="utf-8")
         print(f"its page, with output and pictures, is in\n{html}")
-
-
-def check_folder(folder: Path) -> None:
-    """Make the folder in which lessons draw; raises OSError where nothing can be written into it."""
-    try:
-        REAL.make_folder(folder)
-    except OSError as error:
-        raise OSError(
-            f"cannot write into {folder.absolute()}: {error.strerror}; lessons draw there: run it in a "
-            "folder that you may write"
-        ) from None
 
 
 def check_answers(lesson: Lesson, file: Path | None) -> int:

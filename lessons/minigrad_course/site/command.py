@@ -8,6 +8,7 @@ from rich.console import Console
 
 from backends.cli.curves import check_drawing
 from backends.cli.next_command import NextCommand
+from backends.cli.run_folder import make_folder
 from backends.process.launcher import under_mpiexec
 from backends.process.signals import Interrupted
 from minigrad.lookup import check_choice
@@ -31,6 +32,8 @@ def site(
     check_choice("action", action, {"build": site})
     under_mpiexec()
     check_drawing()
+    for written in (folder.parent, records):  # before minutes of lessons
+        make_folder(written, "pages and records are written there")
     from .build import build
 
     try:

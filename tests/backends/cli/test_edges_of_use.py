@@ -1,5 +1,5 @@
-"""Laws of backends/entry.py and backends/cli/train.py: what a terminal, a disk or a locale does to a command
-ends in one line, and loses nothing.
+"""Laws of backends/__init__.py, backends/entry.py and backends/cli/train.py: what a terminal, a disk or a
+locale does to a command ends in one line, and loses nothing.
 """
 
 import os
@@ -22,6 +22,13 @@ def test_nothing_heavy_is_imported_before_signals_are_guarded():
     """A signal in an import of NumPy would end in a traceback."""
     done = subprocess.run([sys.executable, "-c", AT_ENTRY], capture_output=True, encoding="utf-8", check=True)
     assert done.stdout == "[]\n", done
+
+
+def test_the_package_loads_nothing_before_signals_are_guarded():
+    """``backends.__main__`` guards them, and the package around it is loaded before."""
+    script = "import sys; known = {*sys.modules}; import backends; print(sorted({*sys.modules} - known))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout == "['__future__', 'backends']\n", done
 
 
 def test_the_version_needs_none_of_the_other_commands(minigrad):
@@ -115,12 +122,30 @@ def test_restarts_that_are_used_up_say_what_is_saved(minigrad, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("reason", ["Not a directory", "Permission denied"])
-def test_a_lesson_in_a_folder_that_cannot_be_written_is_refused(minigrad, tmp_path, monkeypatch, reason):
+@pytest.mark.parametrize(
+    ("line", "where", "purpose"),
+    [
+        ("lesson 02", "runs/lessons", "lessons draw there"),
+        ("experiment article", "runs/experiments/article", "experiments write there"),
+    ],
+)
+def test_a_folder_that_cannot_be_written_is_refused_first(
+    minigrad, tmp_path, monkeypatch, reason, line, where, purpose
+):
     if reason == "Not a directory":
         (tmp_path / "runs").touch()
     else:  # which root never meets
         monkeypatch.setattr(os, "access", lambda *_: False)
-    status, _, errors = minigrad("lesson", "02")
-    folder = tmp_path / "runs" / "lessons"
-    assert status == 1 and errors.startswith(f"minigrad: cannot write into {folder}: {reason}; lessons draw")
-    assert errors.count("\n") == 1
+    status, out, errors = minigrad(*line.split())
+    assert status == 1 and out == ""
+    words = f"{purpose}: run it in a folder that you may write"
+    assert errors == f"minigrad: cannot write into {tmp_path / where}: {reason}; {words}\n"
+
+
+@pytest.mark.parametrize("line", ["handout", "lesson --copy", "assignment new", "site build", "grade a2"])
+def test_a_path_below_a_file_is_named_in_one_line(minigrad, tmp_path, line):
+    """Where a command meets Python's own error: the path and its reason, without a number of errno."""
+    (tmp_path / "file").touch()
+    status, _, errors = minigrad(*line.split(), "file/a1_new")
+    assert status == 1 and "file" in errors and "; " in errors and "Errno" not in errors
+    assert errors.startswith("minigrad: ") and errors.count("\n") == 1

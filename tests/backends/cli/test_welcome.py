@@ -1,5 +1,5 @@
-"""Laws of backends/cli/welcome.py: what `minigrad` alone prints is one screen of commands that exist, with the
-time of each; what cannot be printed ends in one line.
+"""Laws of backends/cli/welcome.py: what ``minigrad`` alone prints is one screen of commands that exist, with
+the time of each; what cannot be printed ends in one line.
 """
 
 import os
@@ -19,7 +19,7 @@ COMMAND = [sys.executable, "-m", "backends"]
 
 
 def is_one_screen(module):
-    """Fewer than 24 lines of 80 columns; its commands exist, and three are to be tried, each with its time."""
+    """Fewer than 24 lines of 80 columns; its commands exist; three are to be tried, each with its time."""
     lines, known = module.WELCOME.splitlines(), commands()
     assert len(lines) < 24 and max(map(len, lines)) < 80
     assert set(re.findall(r"minigrad ([a-z]+)", module.WELCOME)) <= set(known)

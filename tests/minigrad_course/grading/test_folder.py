@@ -272,7 +272,7 @@ def test_a_folder_of_submissions_in_one_command(right, wrong, refused, minigrad,
 
 
 def leads_to_the_fewest_points(command):
-    """The command after a class grades a submission of the fewest points; one that was not graded has none."""
+    """The command after a class grades one of the fewest points; a submission without a grade has none."""
     class_of = [("b", UNREAD), ("c", (True, True, False)), ("a", (True, False, False)), ("d", (True,) * 3)]
     all_entries = list(entries(folder, class_of))
     course = Path("own course.toml")

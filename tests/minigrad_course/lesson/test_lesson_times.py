@@ -1,5 +1,6 @@
-"""Laws of lessons/minigrad_course/lesson/command.py and lessons.py: the list says what each slide asks and how many
-minutes it takes; a lesson says how long it runs before it runs; an installed file is nobody's to answer in.
+"""Laws of lessons/minigrad_course/lesson/command.py and lessons.py: the list says what each slide asks
+and how many minutes it takes; a lesson says beforehand how long it runs; an installed file is nobody's to
+answer in.
 """
 
 from dataclasses import replace
