@@ -131,10 +131,9 @@ def make_folder(folder: Path, purpose: str) -> None:
     try:
         REAL.make_folder(folder)
     except OSError as error:
-        raise OSError(
-            f"cannot write into {folder.absolute()}: {error.strerror}; {purpose}: run it in a folder that you "
-            "may write"
-        ) from None
+        way_out = "run it in a folder that you may write"
+        reason = f"cannot write into {folder.absolute()}: {error.strerror}"
+        raise OSError(f"{reason}; {purpose}: {way_out}") from None
 
 
 def write_json(file: Path, content: dict[str, Any]) -> None:
