@@ -147,7 +147,7 @@ def as_workflow(assignment: Assignment, requirement: str) -> str:
 FORMATS = {".json": as_json, ".yml": as_workflow, ".yaml": as_workflow}
 
 
-def place_of(file: Path) -> str:
+def repository_folder(file: Path) -> str:
     """The folder of the students' repository in which the file must be; ValueError for another name."""
     if file.suffix not in FORMATS:
         raise ValueError(f"--classroom writes autograding.json or classroom.yml, and {file} is neither")
@@ -158,9 +158,9 @@ def write_classroom(file: Path, assignment: Assignment, requirement: str | None)
     """Write the file in the format of its name, whose tests install ``requirement``.
 
     Where that is None they install the wheel of a handout, which has no answers and is written beside the
-    file; returns its path. Raises ValueError as ``place_of``.
+    file; returns its path. Raises ValueError as ``repository_folder``.
     """
-    place, wheel = place_of(file), None
+    place, wheel = repository_folder(file), None
     if requirement is None:
         with repository() as root, tempfile.TemporaryDirectory() as name:
             write_handout(Path(name), root)

@@ -17,7 +17,7 @@ from minigrad.lookup import check_choice
 from ..grading.assignment import FOLDER, find_assignment
 from ..grading.command import AssignmentFolder, CourseFile
 from ..grading.course import Course
-from .autograder import is_own, place_of, write_classroom, write_gradescope
+from .autograder import is_own, repository_folder, write_classroom, write_gradescope
 
 ACTIONS = ("new", "check")
 
@@ -55,7 +55,7 @@ def autograder(
     if classroom is not None:
         wheel = write_classroom(classroom, work, requirement)
         files = f"{classroom}: put it" if wheel is None else f"{classroom} and {wheel}: put both"
-        print(f"{files} into {place_of(classroom)}/ of the students' repository")
+        print(f"{files} into {repository_folder(classroom)}/ of the students' repository")
         if is_own(work):
             print(
                 f"and {work.name} as assignments/{work.name}, without answers.py, mistakes.py, instructor.md"
