@@ -132,7 +132,7 @@ def grade(
         raise ValueError("--csv reports a folder of submissions; of one file, --json reports it")
     source = SubmissionFile.read(submission or (work.answers if answers else own_starter(work.starter)))
     console.print(f"grading {source.file}\nSHA-256 {source.digest}", highlight=False, soft_wrap=True)
-    console.print(f"right tasks take a few seconds each, others up to {seconds:g} s", highlight=False)
+    console.print(f"a task takes a few seconds, and at most {seconds:g} s", highlight=False)
 
     def print_result(result: TaskResult) -> None:
         points = f"{result.score:3} of {result.task.points:3} points"

@@ -66,9 +66,12 @@ def grade_file(assignment: Assignment, file: Path, **settings: Any) -> Entry:
 
 
 def reason_of(report: Report) -> str:
-    """In one line, why the submission has not all points; empty where it has."""
-    lost = [result for result in report.results if result.share < 1]
-    reasons = [f"{result.task.name}: {first_line(result.message)}" for result in lost]
+    """In one line, why the submission has not all points: each reason once; empty where it has all."""
+    tasks: dict[str, list[str]] = {}
+    for result in report.results:
+        if result.share < 1:
+            tasks.setdefault(first_line(result.message), []).append(result.task.name)
+    reasons = [f"{', '.join(names)}: {message}" for message, names in tasks.items()]
     return first_line(report.refused) or "; ".join(reasons)
 
 

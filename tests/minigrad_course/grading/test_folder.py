@@ -22,6 +22,7 @@ TASKS = tuple(Task(f"task_{i}", 10 * i, "", st.none(), lambda *_: None, None) fo
 ASSIGNMENT = Assignment(Path("a1_toy"), TASKS)
 FORMULAS = ("=1+1.py", "+1.py", "-1.py", "@sum.py")
 UNREAD, REFUSED, WORDS = "no reason to grade it", "line 1 imports os", "=1 is wrong\nand more"
+OTHER_WORDS = "it did not end"
 
 # A class: for each submission its name, and which tasks it passed, or why there is no telling
 OUTCOMES = st.tuples(*[st.booleans()] * len(TASKS)) | st.sampled_from([UNREAD, REFUSED])
@@ -37,7 +38,8 @@ def entries(module, outcomes):
             continue
         refused = REFUSED if outcome == REFUSED else ""
         passed = [one is True and not refused for one in outcome[: len(TASKS)]]
-        results = tuple(TaskResult(task, one, WORDS) for task, one in zip(TASKS, passed, strict=True))
+        texts = (WORDS, OTHER_WORDS, WORDS)
+        results = tuple(map(TaskResult, TASKS, passed, texts))
         submission = SubmissionFile(file, "", f"digest {number}")
         report = Report(ASSIGNMENT, submission, 0, "threads", results, 0.0, refused)
         yield module.Entry(file, report, module.reason_of(report))
@@ -60,10 +62,13 @@ def table_holds_every_submission(module, outcomes):
         results = [row["points"], *(row[task.name] for task in TASKS)]
         assert results == [str(n) for n in numbers] or (results == [""] * 4 and outcome == UNREAD)
         assert row["sha256"] == ("" if outcome == UNREAD else f"digest {number}")
-        lost = [
-            f"{task.name}: =1 is wrong" for task, one in zip(TASKS, outcome, strict=False) if one is False
-        ]
-        assert row["reason"] == (outcome if isinstance(outcome, str) else "; ".join(lost))
+        lost = [f"task_{i}" for i in (1, 3) if outcome[i - 1] is False]
+        parts = [f"{', '.join(lost)}: =1 is wrong"] * bool(lost) + ["task_2: it did not end"] * (
+            outcome[1] is False
+        )
+        if outcome[0] is True:
+            parts.reverse()  # the first task that lost points has the first reason
+        assert row["reason"] == (outcome if isinstance(outcome, str) else "; ".join(parts))
         assert row["file"].removeprefix("'") == name.removeprefix("'")
         assert not row["file"].startswith(("=", "+", "-", "@"))
 
@@ -191,6 +196,11 @@ BUGS = {
         table_holds_every_submission,
         (CLASS,),
         ('or "; ".join(reasons)', 'or ""'),
+    ),
+    "a reason for its first task alone": (
+        table_holds_every_submission,
+        ([("e", (False, True, False))],),
+        ("{', '.join(names)}", "{names[0]}"),
     ),
     "the reason of a refusal is left out": (
         table_holds_every_submission,
