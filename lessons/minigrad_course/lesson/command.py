@@ -67,7 +67,9 @@ def lesson(
     console = Console()
     if number is None:
         progress = Progress.read()
-        table = Table("lesson", "topic", "what its slide asks", title="run one with: minigrad lesson 06")
+        table = Table("lesson", title="run one with: minigrad lesson 06")
+        table.add_column("topic", max_width=16)
+        table.add_column("what its slide asks")
         table.add_column("minutes", justify="right")
         table.add_column("done", no_wrap=True)
         for one in known:
