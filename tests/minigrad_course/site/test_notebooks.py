@@ -4,9 +4,13 @@ lesson, and with pictures below the cells.
 """
 
 import io
+import json
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -39,9 +43,9 @@ def test_every_notebook_runs_in_a_kernel_of_jupyter(lesson, tmp_path):
     ("right", "wrong"),
     [
         ("from minigrad_course import LESSONS", "import minigrad_course"),
-        ('LESSONS / "{lesson.parent.name}"', 'LESSONS / "{lesson.name}"'),
-        ("sys.path.insert(0, {folder})", "sys.path"),
-        ("HELPERS.format(folder=folder), 0), *rest]", "HELPERS.format(folder=folder), 0), *rest[1:]]"),
+        ("folders.append(f'str(LESSONS / \"{name}\")')", "pass"),
+        ("sys.path[:0] = [{folders}]", "sys.path"),
+        ("**settings), 0), *rest]", "**settings), 0), *rest[1:]]"),
     ],
 )
 def test_a_broken_notebook_is_seen(tmp_path, right, wrong):
@@ -63,6 +67,85 @@ def test_the_notebook_of_a_copy_uses_the_helper_files_of_the_copy(tmp_path, monk
     write_lesson(lesson, None, tmp_path / "own.ipynb")
     printed = runs_cell_by_cell((tmp_path / "own.ipynb").read_text(encoding="utf-8"), empty(tmp_path))
     assert printed.strip() == str(copy / "drawings.py")
+
+
+# Kernels that lack something
+
+
+def says_in_one_line_what_a_kernel_lacks(module: ModuleType, *, old: bool) -> None:
+    """A kernel without minigrad, or whose minigrad lacks the lesson, shows one line with a command."""
+    code = "".join(json.loads(module.notebook(CHEAP))["cells"][1]["source"])
+    course = ModuleType("minigrad_course")
+    course.__dict__["LESSONS"] = Path("nowhere")
+    lacks: Any = None
+    with patch.dict(sys.modules, minigrad_course=course if old else None):
+        try:
+            exec(code, {"__name__": "__main__"})
+        except ImportError as error:
+            lacks = error
+    assert lacks is not None, "the cell says nothing"
+    (line,) = lacks._render_traceback_()
+    assert "\n" not in line and line == str(lacks), f"it shows {line!r}"
+    words = "%pip install --upgrade minigrad-course" if old else "%pip install minigrad-course"
+    assert words in line and ("11_model_parallel" in line) == old, f"it says {line!r}"
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_kernel_says_what_it_lacks(old):
+    says_in_one_line_what_a_kernel_lacks(notebook, old=old)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("except ImportError:", "except NameError:"),
+        ("raise NoMinigrad({missing!r})", "raise ImportError({missing!r})"),
+        ("return [str(self)]", "return [str(self), str(self)]"),
+        ("raise NoMinigrad({old!r})", "raise NoMinigrad({missing!r})"),
+        ('if not (LESSONS / "{lesson}").is_dir():', "if False:"),
+    ],
+)
+def test_a_kernel_that_does_not_say_what_it_lacks_is_seen(right, wrong):
+    broken = mutant("minigrad_course.site.notebook", (right, wrong))
+    with pytest.raises((AssertionError, AttributeError, ValueError)):
+        for old in (False, True):
+            says_in_one_line_what_a_kernel_lacks(broken, old=old)
+
+
+# Links
+
+
+def links_to_files_are_text(without_links: Callable[[str], str]) -> None:
+    """Words of links to files stay; the web, headings, pictures and code do not change."""
+    stays = "[the web](https://example.org/a), [a part](#part), ![a picture](a.png), `[x](y.py)`, f[0](1, 2)"
+    assert without_links(stays) == stays
+    prose = "([one.py](one.py) and [the *second*](../a/two.py), or [a9](../assignments/a9/README.md))."
+    assert without_links(prose) == "(one.py and the *second*, or a9)."
+
+
+def test_links_to_files_are_text():
+    links_to_files_are_text(notebook.without_links)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (r"(`[^`]*`)|", "(~)|"),
+        (r"(?!\w+:|#)", ""),
+        ("(?<!!)", ""),
+        ("match[1] or match[2]", "match[1] or match[0]"),
+    ],
+)
+def test_links_that_change_more_or_less_are_seen(right, wrong):
+    with pytest.raises(AssertionError):
+        links_to_files_are_text(mutant("minigrad_course.site.notebook", (right, wrong)).without_links)
+
+
+@pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: lesson.number)
+def test_no_notebook_links_to_a_file(lesson):
+    cells = json.loads(notebook.notebook(lesson.file))["cells"]
+    prose = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    assert not re.findall(r"\[[^]]+\]\((?!https?:|#)[^()\s]+\)", re.sub("`[^`]*`", "", prose))
 
 
 def empty(folder: Path) -> Path:
