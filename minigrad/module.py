@@ -284,6 +284,12 @@ class Module:
             lines.append(f"  ({name}): {child!r}{shapes}".replace("\n", "\n  "))
         return "\n".join([*lines, f")  # {sum(p.size for p in self.parameters()):,} parameters"])
 
+    def _repr_svg_(self) -> str:
+        """The picture that a notebook shows: the layers, and their parameters with shapes and counts."""
+        from .pictures.model_picture import model_picture
+
+        return model_picture(self)
+
     def shapes(self) -> str:
         """The shapes of the parameters that are attributes of this module, as a comment."""
         own = {name: value.shape for name, value in vars(self).items() if isinstance(value, Parameter)}

@@ -84,6 +84,7 @@ def lift(
     elsewhere = cast("Callable[..., OpResult]", gpu_form or function)
     compute = host_form(cast("Callable[..., OpResult]", function))
     tensor: Any = TensorBase  # until the first call, whose result is checked
+    name = name_of(function)
 
     @wraps(function)
     def lifted(*inputs: Any, **settings: Any) -> Tensor:
@@ -116,6 +117,7 @@ def lift(
             if entry:
                 tape.entries.append(entry)
                 out.tape, out.index, out.requires_grad = tape, len(tape.entries) - 1, True
+                tape.ops[out.index] = name
         return out
 
     return lifted
@@ -126,6 +128,7 @@ def lift_two(
 ) -> Callable[..., Tensor]:
     """``lift`` written out for two inputs without settings: a chain of small ops is a third faster."""
     new, ndarray, elsewhere = object.__new__, np.ndarray, gpu_form or function
+    name = name_of(function)
     compute = host_form(function)
     tensor: Any = TensorBase  # until the first call, whose result is checked
 
@@ -165,6 +168,7 @@ def lift_two(
                 entries = tape.entries
                 entries.append(entry)
                 out.tape, out.index, out.requires_grad = tape, len(entries) - 1, True
+                tape.ops[out.index] = name
         return out
 
     return lifted

@@ -111,6 +111,7 @@ def unrecorded(tape: Tape, run: Run, replay: Replay, *inputs: Any) -> Tensor:
     if any(i is not None for i in (*(i for i, _ in own), *indices)):
         tape.entries.append(Segment(own, run, replay, tape.leaves))
         y.tape, y.index, y.requires_grad = tape, len(tape.entries) - 1, True
+        tape.ops[y.index] = "segment"
     return y
 
 

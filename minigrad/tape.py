@@ -20,6 +20,7 @@ import numpy as np
 from .checked_entries import CheckedEntries, checks, op_of
 from .device import Array, array_module, on_gpu, sum_in_order
 from .memory import base_of, retained_arrays
+from .pictures.tape_outline import TapeOutline
 from .sums import axis_sums
 from .tensor_base import TensorBase
 
@@ -88,11 +89,12 @@ class Tape:
     MINIGRAD_CHECK=arrays backward detects such a change and raises RuntimeError with the op's name.
     """
 
-    __slots__ = ("entries", "leaves", "_tokens")
+    __slots__ = ("entries", "leaves", "ops", "_tokens")
 
     def __init__(self) -> None:
         self.entries: Any = CheckedEntries() if checks("arrays") else []
         self.leaves: dict[int, int] = {}
+        self.ops: dict[int, str] = {}  # the names of entries that are no leaves, by index
         self._tokens: list[Any] = []
 
     def __enter__(self) -> Self:
@@ -121,6 +123,7 @@ class Tape:
 
     def when_reached(self, callback: Callable[[], object]) -> None:
         """Call ``callback`` when backward comes back to this point, whether a gradient does or not."""
+        self.ops[len(self.entries)] = "point"
         self.entries.append(Point(callback))
 
     def backward(
@@ -154,7 +157,7 @@ class Tape:
         borrowed = {loss.index}  # slots whose array someone else may hold too
         later: list[WeightGradient] | None = [] if weights_later else None
         buffers = any([self.entries[i].grad_buffer is not None for i in self.leaves.values()])
-        entries, self.entries, self.leaves = self.entries, _Spent(), {}
+        entries, self.entries, self.leaves = self.entries, _Spent(self.outline()), {}
         while entries:  # ``walk``, which frees what it passes and adds in place where nobody else holds a sum
             entry, g = entries.pop(), grads.pop()
             if g is None:
@@ -204,6 +207,22 @@ class Tape:
         pullbacks = [p for entry in self.entries if isinstance(entry, list) for _, _, p in entry]
         bases = {id(b): b for b in map(base_of, retained_arrays(pullbacks))}
         return sum(b.nbytes for key, b in bases.items() if key not in own)
+
+    def outline(self) -> TapeOutline:
+        """The names and shapes of its entries; after backward those that it had."""
+        spent = isinstance(self.entries, _Spent)
+        return self.entries.outline if spent else TapeOutline(self.entries, len(self.leaves), self.ops)
+
+    def __repr__(self) -> str:
+        """``Tape(12 entries, 5 of them leaves)``, and whether backward has released them."""
+        outline, released = self.outline(), ", released" * isinstance(self.entries, _Spent)
+        return f"{type(self).__name__}({outline.count} entries, {outline.leaves} of them leaves{released})"
+
+    def _repr_svg_(self) -> str:
+        """The picture that a notebook shows: ops, what they take and keep, and the leaves' gradients."""
+        from .pictures.tape_picture import tape_picture
+
+        return tape_picture(self.outline(), None if isinstance(self.entries, _Spent) else self.entries)
 
 
 def put_off(later: list[WeightGradient], entry: Any, shape: tuple[int, ...], pullback: Any, g: Array) -> bool:
@@ -378,6 +397,10 @@ class _Spent(list):
         "this tape is spent: backward was already called and released what it held; "
         "run the forward pass again under a new Tape, or add the losses before one backward"
     )
+
+    def __init__(self, outline: TapeOutline):
+        super().__init__()
+        self.outline = outline
 
     def append(self, _: object) -> None:
         raise RuntimeError(self.message)

@@ -603,7 +603,7 @@ BUGS = [
     Bug("a view of a gradient is given away", "tape.is_whole", "and d.base is not base_of(g)", "",
         views_of_gradients_are_copied, "shares its gradient"),
     Bug("a spent tape keeps its entries", "tape.Tape.backward",
-        "entries, self.entries, self.leaves = self.entries, _Spent(), {}",
+        "entries, self.entries, self.leaves = self.entries, _Spent(self.outline()), {}",
         "entries, self.leaves = list(self.entries), {}", backward_releases_what_was_held, r"\[4, 4"),
     Bug("the second backward replaces the first", "TensorBase.accumulate_grad", "self.grad += g",
         "self.grad = g", gradients_of_two_backwards_add_up, "Mismatched elements"),

@@ -87,13 +87,14 @@ BUGS = {
 FIXED = {
     "the walk keeps what it passed": (
         laws.arrays_are_released_as_the_walk_passes,
-        ("entries, self.entries, self.leaves = self.entries, _Spent(), {}",
-         "self.kept, entries, self.entries, self.leaves = list(self.entries), self.entries, _Spent(), {}"),
+        ("entries, self.entries, self.leaves = self.entries, _Spent(self.outline()), {}",
+         "self.kept = list(self.entries); "
+         "entries, self.entries, self.leaves = self.entries, _Spent(self.outline()), {}"),
         ('"_tokens")', '"_tokens", "kept")'),
     ),
     "a spent tape keeps its entries": (
         laws.arrays_are_released_as_the_walk_passes,
-        ("entries, self.entries, self.leaves = self.entries, _Spent(), {}",
+        ("entries, self.entries, self.leaves = self.entries, _Spent(self.outline()), {}",
          "entries, self.leaves = list(self.entries), {}"),
     ),
     "leaves count": (laws.nbytes_is_what_is_held, ("if key not in own)", ")")),

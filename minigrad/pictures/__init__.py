@@ -1,0 +1,1 @@
+"""Pictures of objects, which notebooks show in the place of their text."""
