@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -43,6 +43,41 @@ class Difference(NamedTuple):
     worst_rank: int
 
 
+class Differences(list[Difference]):
+    """The differences of all that ``differences_from_serial`` compared, on rank 0; other ranks have none.
+
+    ``bound`` is the largest relative difference that proves the runs equal. A notebook shows a table.
+    """
+
+    def __init__(self, differences: Iterable[Difference], bound: float):
+        super().__init__(differences)
+        self.bound = bound
+
+    @property
+    def proved(self) -> bool:
+        """Whether there are differences, and all are within the bound."""
+        return bool(self) and all(difference.relative <= self.bound for difference in self)
+
+    def conclusion(self) -> str:
+        """The last line of the proof; it names the worst parameter and rank where the runs are not equal."""
+        if not self:
+            return "NOTHING IS PROVED HERE: rank 0 has the comparison"
+        worst = max(self, key=lambda difference: difference.relative)
+        relative, allowed = f"{worst.relative:.1e}", f"(allowed {self.bound:.0e}, relative)"
+        if not self.proved:
+            where = f"{worst.name} on rank {worst.worst_rank}"
+            return f"NOT EQUAL: {where} differs by {worst.absolute:.1e}, relative {relative} {allowed}"
+        if all(difference.absolute == 0 for difference in self):
+            return "PROVED: all ranks equal the serial run bit for bit"
+        return f"PROVED: all ranks equal the serial run to {relative} {allowed}"
+
+    def _repr_svg_(self) -> str:
+        """The picture that a notebook shows: a line for each parameter, and the conclusion."""
+        from .pictures.proof_picture import proof_picture
+
+        return proof_picture(self, self.bound, self.conclusion(), self.proved)
+
+
 def bound_for(dtype: Any) -> float:
     """The relative difference that another order of summation may make: 4,500 units of roundoff.
 
@@ -67,7 +102,7 @@ def differences_from_serial(
     zero_every: int = 1,
     update_every: int = 1,
     left_out: int = 0,
-) -> list[Difference]:
+) -> Differences:
     """Train on ``batches`` twice, by ``strategy`` and serially, and compare on every rank after each step.
 
     It compares every parameter's gradient and the loss before each update, the parameters and the running
@@ -129,16 +164,18 @@ def differences_from_serial(
     backend.close()  # the model must not depend on what it frees
     compare_models()
     by_rank = np.array(gather(comm, np.array(list(worst.values()))))
+    bound = bound_for(dtype)
     if comm.rank != 0:
-        return []
+        return Differences([], bound)
     arrays = serial.state.full_parameters(reference) | serial.state.full_state(reference)
     shapes = {name: value.shape for name, value in arrays.items()}
-    return [
+    differences = (
         Difference(
             name, shapes.get(name, ()), float(r[:, 0].max()), float(r[:, 1].max()), int(r[:, 1].argmax())
         )
         for name, r in zip(worst, by_rank.swapaxes(0, 1), strict=True)
-    ]
+    )
+    return Differences(differences, bound)
 
 
 def drawn_order(model: Module, seed: int, left_out: int) -> list[list[str]]:

@@ -24,7 +24,7 @@ from minigrad.strategy import Strategy
 from ..comm import Communicator
 from ..first_difference import first_difference
 from ..launch.launch import run
-from ..laws import bound_for, differences_from_serial
+from ..laws import Difference, Differences, bound_for, differences_from_serial
 from ..precision_laws import differences_in_precision
 from ..registry import class_of, load_strategy
 from . import precision_proof
@@ -189,18 +189,13 @@ def conclusion(verdict: dict[str, Any]) -> Text:
     """The verdict in one line; it names the worst parameter and rank where the runs are not equal."""
     if "loss_scale" in verdict:
         return precision_proof.conclusion(verdict)
-    worst = max(rows_of(verdict), key=lambda row: row["max_rel_error"])
-    relative = f"{worst['max_rel_error']:.1e}"
-    allowed = f"(allowed {verdict['bound']:.0e}, relative)"
-    if not verdict["passed"]:
-        where = f"{worst['name']} on rank {worst['worst_rank']}"
-        return Text(
-            f"NOT EQUAL: {where} differs by {worst['max_abs_error']:.1e}, relative {relative} {allowed}",
-            "bold red",
-        )
-    if all(row["max_abs_error"] == 0 for row in rows_of(verdict)):
-        return Text("PROVED: all ranks equal the serial run bit for bit", "bold green")
-    return Text(f"PROVED: all ranks equal the serial run to {relative} {allowed}", "bold green")
+    return Text(differences_in(verdict).conclusion(), "bold green" if verdict["passed"] else "bold red")
+
+
+def differences_in(verdict: dict[str, Any]) -> Differences:
+    """The differences that a verdict has."""
+    rows = ([row.get(column, "") for column in COLUMNS] for row in rows_of(verdict))
+    return Differences((Difference(*row) for row in rows), verdict["bound"])
 
 
 def location(verdict: dict[str, Any]) -> Text:

@@ -17,16 +17,17 @@ from minigrad.figures import BACKWARD, FORWARD, WEIGHTS, save
 from ..comm import timeline
 from ..comm.spans import Trace
 from ..comm.timeline import Fill, Panel, text_runs
+from ..pictures.schedule_picture import LETTERS, label, mark
+from ..words import numbers
 from .schedules import find_schedule
 from .simulation import Costs, simulate
-from .timetable import Backward, Forward, Instruction, Weight, numbers
+from .timetable import Backward, Forward, Instruction, Weight
 from .trace import Pairs, as_trace, bubble_of, bubbles_of, instructions_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LETTERS = {Forward: "", Backward: "b", Weight: "w"}
 NAMES = {Forward: "forward", Backward: "backward", Weight: "weight gradients"}
 COLORS = {Forward: FORWARD, Backward: BACKWARD, Weight: WEIGHTS}
 MOST_COLUMNS = 100  # of a run; a plan may have more, up to MOST_SLOTS
@@ -84,21 +85,12 @@ def text_of(name: str, columns: int, cell: int) -> str:
 def legend(instructions: list[Instruction]) -> str:
     """The meaning of the letters that occur."""
     kinds = [
-        f"{LETTERS[kind]}0 {NAMES[kind]}"
-        for kind in LETTERS
+        f"{LETTERS[kind.__name__]}0 {NAMES[kind]}"
+        for kind in NAMES
         if any(isinstance(i, kind) for i in instructions)
     ]
     chunks = [f"{mark(chunk)} chunk {chunk}" for chunk in sorted({i.chunk for i in instructions} - {0})]
     return "  ".join([f"{', '.join(kinds)} of micro-batch 0", *chunks, ". idle"])
-
-
-def label(i: Instruction) -> str:
-    return LETTERS[type(i)] + numbers(i.micros) + mark(i.chunk)
-
-
-def mark(chunk: int) -> str:
-    """A short mark of the chunk."""
-    return ("", "'", '"')[chunk] if chunk < 3 else f"/{chunk}"
 
 
 def ends(pairs: Pairs) -> tuple[float, float]:

@@ -61,6 +61,9 @@ class Schedule:
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.name or name_of(self.order).replace("_", "-"))
 
+    def __repr__(self) -> str:
+        return f"Schedule({self.name!r}, chunks={self.chunks})"
+
     def of(self, ranks: int, micros: int, chunks: int | None = None) -> Timetable:
         """The timetable for these numbers; ValueError where the schedule is not defined for them."""
         chunks = self.chunks if chunks is None else chunks

@@ -63,6 +63,15 @@ class Simulation:
     table: Timetable
     events: tuple[Event, ...]
 
+    def __repr__(self) -> str:
+        return f"Simulation({self.table!r}, {len(self.events)} events, makespan={self.makespan})"
+
+    def _repr_svg_(self) -> str:
+        """The picture that a notebook shows: when each rank carries out which instruction."""
+        from ..pictures.schedule_picture import picture_of_times
+
+        return picture_of_times(self)
+
     @property
     def makespan(self) -> Time:
         """When the last rank is done."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from typing import TYPE_CHECKING
+
+from ..words import numbers
 
 if TYPE_CHECKING:
     from .schedule import Schedule
@@ -59,6 +60,17 @@ class Timetable:
     instructions: tuple[tuple[Instruction, ...], ...]
     routes: tuple[tuple[Place, ...], ...]
 
+    def __repr__(self) -> str:
+        return (
+            f"Timetable({self.schedule.name}, {self.ranks} ranks, {self.micros} micros, {self.chunks} chunks)"
+        )
+
+    def _repr_svg_(self) -> str:
+        """The picture that a notebook shows: each rank's instructions in order, without their times."""
+        from ..pictures.schedule_picture import picture_of_order
+
+        return picture_of_order(self)
+
     @property
     def stages(self) -> int:
         """The number of parts of the model."""
@@ -84,13 +96,6 @@ def span_name(instruction: Instruction) -> str:
     """The name of an instruction's span in a trace: "forward 3", "weight 0-3", "backward 3/1" for chunk 1."""
     name = f"{type(instruction).__name__.lower()} {numbers(instruction.micros)}"
     return f"{name}/{instruction.chunk}" if instruction.chunk else name
-
-
-def numbers(micros: tuple[int, ...]) -> str:
-    """Runs of consecutive numbers by their ends: (0, 1, 2, 5) is "0-2,5"."""
-    runs = groupby(enumerate(micros), lambda pair: pair[1] - pair[0])  # which is the same for all of a run
-    ends = [(run[0][1], run[-1][1]) for run in (list(run) for _, run in runs)]
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
 
 
 def present(instructions: Iterable[Instruction], micros: Container[int]) -> Iterator[Instruction]:

@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 from backends.comm import timeline
+from backends.pictures import schedule_picture
 from backends.pipeline import timetable, trace
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, simulate
@@ -17,6 +18,11 @@ from tests.bugs.mutant import mutant
 
 def broken_picture(right, wrong):
     """A copy of the pipelines' pictures with the bug, wherever it is: there, or in what they draw with."""
+    if right in inspect.getsource(schedule_picture):
+        labels = vars(mutant("backends.pictures.schedule_picture", (right, wrong)))
+        picture = mutant("backends.pipeline.gantt")
+        vars(picture).update({name: labels[name] for name in ("LETTERS", "label", "mark")})
+        return picture
     renderer = inspect.getsource(timeline)
     if right not in renderer:
         return mutant("backends.pipeline.gantt", (right, wrong))
@@ -26,7 +32,7 @@ def broken_picture(right, wrong):
 
 
 PICTURE_BUGS = {
-    "backwards look like forwards": ('Backward: "b"', 'Backward: ""'),
+    "backwards look like forwards": ('"Backward": "b"', '"Backward": ""'),
     "chunks look alike": ("""("", "'", '"')[chunk]""", """("", "", "")[chunk]"""),
     "a column late": ("int((span.start - first) / column)", "int((span.start - first) / column + 1)"),
     "drawn where it begins only": ('"-" if columns > 1 else " "', '" "'),
@@ -80,7 +86,7 @@ def test_the_law_of_the_bubble_catches(bug):
 
 NAME_BUGS = {
     "the chunk is not named": ("timetable", "if instruction.chunk else", "if False else"),
-    "runs may have gaps": ("timetable", "lambda pair: pair[1] - pair[0]", "lambda pair: 0"),
+    "runs may have gaps": ("words", "lambda pair: pair[1] - pair[0]", "lambda pair: 0"),
     "runs end one early": ("trace", "run[-1] + 1)", "run[-1])"),
     "what goes back went forward": (
         "trace",
@@ -94,7 +100,12 @@ NAME_BUGS = {
 def test_the_law_of_the_names_catches(bug):
     where, right, wrong = NAME_BUGS[bug]
     broken = {name: vars(module) for name, module in (("timetable", timetable), ("trace", trace))}
-    broken[where] = vars(mutant(f"backends.pipeline.{where}", (right, wrong)))
+    if where == "words":
+        words, where = vars(mutant("backends.words", (right, wrong))), "timetable"
+        broken[where] = vars(mutant("backends.pipeline.timetable"))
+        broken[where].update(numbers=words["numbers"])
+    else:
+        broken[where] = vars(mutant(f"backends.pipeline.{where}", (right, wrong)))
     broken[where].update(Forward=Forward, Backward=Backward, Weight=Weight)
     with pytest.raises(AssertionError):
         for i in (Backward(3), Forward(2, 1), Weight((0, 1, 2, 5)), Weight((1, 3)), Weight((4,), 1)):
