@@ -31,6 +31,10 @@ class Grid:
         self.place = tuple(map(int, np.unravel_index(comm.rank, self.shape)))
         self.data, self.pipe, self.sequence, self.model = (self.along(axis) for axis in range(len(AXES)))
 
+    def __repr__(self) -> str:
+        axes = " x ".join(f"{axis} {size}" for axis, size in zip(AXES, self.shape, strict=True))
+        return f"Grid({axes}, rank {self.comm.rank} at {self.place})"
+
     def along(self, axis: int) -> Communicator:
         """The group along an axis; its ranks are the coordinates."""
         line = list(self.place)

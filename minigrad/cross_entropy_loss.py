@@ -14,6 +14,7 @@ import numpy as np
 from . import ops
 from .device import array_module
 from .lookup import check_choice
+from .settings_repr import settings_repr
 from .tensor import Tensor
 from .weighted_mean import WeightedMean
 
@@ -29,6 +30,7 @@ class CrossEntropyLoss(WeightedMean):
     """
 
     op: ClassVar[Callable[..., Tensor]] = staticmethod(ops.cross_entropy)
+    __repr__ = settings_repr
 
     def __init__(
         self,

@@ -43,6 +43,9 @@ class Strategy(Backend):
     mean_check: MeanCheck | None = None  # of the loss that it trains with
     comm: Any = None  # the ranks that it works with; None where it is alone
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(rank {self.rank} of {self.size})"
+
     @property
     def state(self) -> PlacedState:
         """What its ranks hold of the state of the model that it placed."""

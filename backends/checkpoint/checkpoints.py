@@ -27,6 +27,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from minigrad.settings_repr import settings_repr
+
 from ..comm import Communicator, broadcast
 from ..comm.allgather_json import allgather_json
 from ..comm.communicator import wait_limit
@@ -95,6 +97,8 @@ class Checkpoints:
     which must be within 60 seconds. Raises OSError where the folder cannot be written, or another process
     writes into it; until ``close``, or the end of this one, no other process can.
     """
+
+    __repr__ = settings_repr
 
     def __init__(self, folder: Path | str, comm: Communicator, *, keep: int = 2, disk: Disk = REAL):
         if keep < 1:

@@ -18,6 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from safetensors.numpy import load, save
 
+from minigrad.settings_repr import settings_repr
+
 from ..comm import Communicator
 from ..comm.collectives import allgather, barrier, reduce_scatter
 
@@ -43,6 +45,8 @@ class MemoryCheckpoints(ABC):
 
     Ranks k ``ranks_per_host`` to (k + 1) ``ranks_per_host`` - 1 are on host k.
     """
+
+    __repr__ = settings_repr
 
     def __init__(self, ranks_per_host: int = 1):
         if ranks_per_host < 1:

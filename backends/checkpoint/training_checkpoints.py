@@ -12,6 +12,7 @@ from typing import Any, Self
 from minigrad.module import Module
 from minigrad.optim import Optimizer
 from minigrad.own_state import OwnState
+from minigrad.settings_repr import settings_repr
 from minigrad.strategy import Strategy
 from minigrad.train import History
 
@@ -51,6 +52,8 @@ class TrainingCheckpoints:
     with the state. ``say`` prints a line; by default rank 0 does. Raises ValueError where there are
     checkpoints and none of them can be used, or none in another folder; OSError as ``Checkpoints``.
     """
+
+    __repr__ = settings_repr
 
     def __init__(
         self,

@@ -65,6 +65,9 @@ class Communicator(ABC):
     sums_alone: bool = False
     own_collectives: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType({})
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(rank {self.rank} of {self.size})"
+
     @abstractmethod
     def send(self, x: Array, to: int, tag: int = 0) -> None:
         """Send a copy of ``x``; returns at once, and ``x`` may be changed afterwards."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minigrad.device import Array
+from minigrad.settings_repr import settings_repr
 
 from .costs import ROUNDS, Machine, allreduce_seconds, fastest_allreduce
 from .doubling import doubling_allreduce
@@ -45,6 +46,8 @@ class AutomaticAllreduce:
     some hundredths of a second. All ranks take the slowest numbers of any, and so the same algorithm.
     ``taken`` has the name of the algorithm by the number of bytes.
     """
+
+    __repr__ = settings_repr
 
     def __init__(self, link: Link | None = None):
         self.link = link

@@ -12,6 +12,7 @@ import numpy as np
 
 from minigrad.device import Array, array_module
 from minigrad.own_state import OwnState
+from minigrad.settings_repr import settings_repr
 from minigrad.tensor import Parameter
 
 from ...comm.collectives import Allreduce, allgather
@@ -34,6 +35,7 @@ class Compressor(OwnState):
     Before ``start`` its attributes are its settings, which must be the same on all ranks.
     """
 
+    __repr__ = settings_repr
     lossless = False  # the result is the exact sum, but for rounding
     feedback = True  # whether the residual is added to the next gradient by default
     momentum = 0.0  # above 0: it applies momentum itself, so the optimizer must not

@@ -6,6 +6,7 @@ Lecture section: data lifetimes. Lesson: 06_data_parallel.
 from __future__ import annotations
 
 from minigrad.module import Module
+from minigrad.settings_repr import settings_repr
 from minigrad.tensor import Parameter, Tensor
 
 from ...comm.communicator import Communicator
@@ -21,6 +22,8 @@ class GatheredWeights:
     in the step before. All ranks call modules in the same order, so all gather the same; no gathering goes
     beyond the end of a step, where the weights change.
     """
+
+    __repr__ = settings_repr
 
     def __init__(self, *, prefetch: int = 0):
         self.prefetch = prefetch
