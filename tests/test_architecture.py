@@ -73,9 +73,9 @@ def test_imports_point_from_lessons_to_backends_to_minigrad():
 
 FAMILIES = ("data_parallel", "model_parallel", "pipeline")
 # What the families share.
-SHARED = ("consistency", "stale_rates", "placement", "partition", "laws", "precision_laws")
+SHARED = ("consistency", "stale_rates", "placement", "parameter_map", "partition", "laws", "precision_laws")
 ORDER = (
-    *("words", "process", "comm", "grid", *SHARED, *FAMILIES),
+    *("words", "pictures", "process", "comm", "grid", *SHARED, *FAMILIES),
     *("sequence_parallel", "expert_parallel", "recording", "first_difference", "hooks", "stack", "registry"),
     *("planner", "checkpoint", "launch", "cli", "entry", "__main__"),
 )
