@@ -17,6 +17,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
+from .svg_picture import SvgPicture
+
 
 class FigureCanvas(FigureCanvasAgg):
     """Draws as Agg does; its PNG describes itself."""
@@ -44,7 +46,9 @@ def description(figure: Figure) -> str:
 
 
 def description_in(file: Path) -> str:
-    """The description in the metadata of a PNG; without one, the words of its name."""
+    """The title of an SVG, or the description in the metadata of a PNG; without it the words of its name."""
+    if file.suffix == ".svg":
+        return SvgPicture.read(file).title
     with Image.open(file) as image:
         return str(image.info.get("Description") or file.stem.replace("_", " "))
 

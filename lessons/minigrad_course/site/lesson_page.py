@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..lesson.questions import QUESTIONS, Question, questions_of
 from ..shared.figure_canvas import description_in
+from ..shared.svg_picture import SvgPicture
 from .cells import Cell, read_cells
 from .markdown import Markdown, code
 from .recording import Output, Recording
@@ -55,12 +56,19 @@ def output(cell: Output, recording: Recording) -> str:
 
 def picture(file: Path, href: str = "", src: str = "") -> str:
     """A picture, with the words that are in it as its alternative text; a link to it in full size."""
-    width, height = struct.unpack(">II", file.read_bytes()[16:24])
+    width, height = size_of(file)
     source = src or f"{FIGURES}/{file.name}"
     return (
         f'<figure id="{file.stem}"><a href="{href or source}"><img src="{source}" width="{width}" '
         f'height="{height}" loading="lazy" alt="{escape(description_in(file))}"></a></figure>\n'
     )
+
+
+def size_of(file: Path) -> tuple[int, int]:
+    """The width and the height of a PNG or an SVG, in pixels."""
+    if file.suffix == ".svg":
+        return SvgPicture.read(file)[:2]
+    return struct.unpack(">II", file.read_bytes()[16:24])
 
 
 def questions(folder: Path, proofs: Sequence[str], markdown: Markdown) -> str:

@@ -109,11 +109,16 @@ def run_cells(lesson: Path) -> Iterator[Output]:
         start = os.lseek(1, 0, os.SEEK_CUR)
         exec(compile("\n" * (cell.line - 1) + cell.text, str(lesson), "exec", dont_inherit=True), names)
         sys.stdout.flush()
-        drawn = {path: path.stat().st_mtime_ns for path in Path("runs/lessons").rglob("*.png")}
+        drawn = {path: path.stat().st_mtime_ns for path in pictures_in(Path("runs/lessons"))}
         new = sorted((time, path) for path, time in drawn.items() if pictures.get(path) != time)
         pictures = drawn
         stop = os.lseek(1, 0, os.SEEK_CUR)
         yield Output(os.pread(1, stop - start, start).decode(), [path.as_posix() for _, path in new])
+
+
+def pictures_in(folder: Path) -> list[Path]:
+    """The pictures of a format that pages show."""
+    return [path for path in folder.rglob("*") if path.suffix in (".png", ".svg")]
 
 
 def proofs_of(folder: Path) -> list[str]:

@@ -24,7 +24,8 @@ def single_page(lesson: Lesson) -> str:
 
         def inside(match: re.Match[str]) -> str:
             content = (recording.folder / pictures[match[1]]).read_bytes()
-            return f'src="data:image/png;base64,{base64.b64encode(content).decode()}"'
+            kind = "svg+xml" if match[1].endswith(".svg") else "png"
+            return f'src="data:image/{kind};base64,{base64.b64encode(content).decode()}"'
 
         body = re.sub(rf'<a href="{lesson_page.FIGURES}/[^"]+">(<img .*?>)</a>', r"\1", body)
         body = re.sub(rf'src="{lesson_page.FIGURES}/([^"]+)"', inside, body)

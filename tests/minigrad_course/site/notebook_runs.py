@@ -49,6 +49,7 @@ def runs_in_a_kernel(text: str, folder: Path) -> None:
     outputs = [output for cell in whole.cells if cell.cell_type == "code" for output in cell.outputs]
     said = ["".join(output.text) for output in outputs if output.get("name") == "stderr"]
     assert not said, said
-    pictures = [json.dumps(output.data) for output in outputs if "image/png" in output.get("data", {})]
-    drawn = list(folder.glob("runs/lessons/*/*.png"))
+    formats = {"image/png", "image/svg+xml"}
+    pictures = [json.dumps(output.data) for output in outputs if formats & {*output.get("data", {})}]
+    drawn = [file for file in folder.glob("runs/lessons/*/*") if file.suffix in (".png", ".svg")]
     assert drawn and len(pictures) == len(drawn), f"{len(pictures)} pictures are shown of {len(drawn)}"
