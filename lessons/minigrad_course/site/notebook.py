@@ -10,6 +10,7 @@ from typing import Any
 from .cells import Cell, read_cells
 
 SET_UP = """# The kernel needs minigrad, whose package has this lesson's data and helper files.
+import os
 import sys
 
 
@@ -22,9 +23,10 @@ try:
     from minigrad_course import LESSONS
 except ImportError:
     raise NoMinigrad({missing!r}) from None
-if not (LESSONS / "{lesson}").is_dir():
+folders = [{folders}]  # of the lesson's helper files
+if not any(map(os.path.isdir, folders)):
     raise NoMinigrad({old!r})
-sys.path[:0] = [{folders}]  # of the lesson's helper files
+sys.path[:0] = folders
 """
 MISSING = (
     "This kernel's Python has no minigrad. Run %pip install minigrad-course in a new cell (or %pip install "
@@ -55,7 +57,7 @@ def notebook(lesson: Path, helpers: Path | None = None) -> str:
     folders = [repr(str(helpers.resolve()))] if helpers is not None else []
     folders.append(f'str(LESSONS / "{name}")')
     settings = {"missing": MISSING, "old": OLD.format(lesson=name), "folders": ", ".join(folders)}
-    cells = [opening, Cell(False, SET_UP.format(lesson=name, **settings), 0), *rest]
+    cells = [opening, Cell(False, SET_UP.format(**settings), 0), *rest]
     content = [as_json(number, cell) for number, cell in enumerate(cells)]
     whole = {"nbformat": 4, "nbformat_minor": 5, "metadata": METADATA, "cells": content}
     return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"

@@ -44,13 +44,13 @@ def test_every_notebook_runs_in_a_kernel_of_jupyter(lesson, tmp_path):
     [
         ("from minigrad_course import LESSONS", "import minigrad_course"),
         ("folders.append(f'str(LESSONS / \"{name}\")')", "pass"),
-        ("sys.path[:0] = [{folders}]", "sys.path"),
+        ("sys.path[:0] = folders", "sys.path"),
         ("**settings), 0), *rest]", "**settings), 0), *rest[1:]]"),
     ],
 )
 def test_a_broken_notebook_is_seen(tmp_path, right, wrong):
     broken = mutant("minigrad_course.site.notebook", (right, wrong))
-    with pytest.raises(AssertionError, match="Error: "):
+    with pytest.raises(AssertionError, match="(Error|NoMinigrad): "):
         runs_cell_by_cell(broken.notebook(CHEAP), empty(tmp_path))
 
 
@@ -102,7 +102,7 @@ def test_a_kernel_says_what_it_lacks(old):
         ("raise NoMinigrad({missing!r})", "raise ImportError({missing!r})"),
         ("return [str(self)]", "return [str(self), str(self)]"),
         ("raise NoMinigrad({old!r})", "raise NoMinigrad({missing!r})"),
-        ('if not (LESSONS / "{lesson}").is_dir():', "if False:"),
+        ("if not any(map(os.path.isdir, folders)):", "if False:"),
     ],
 )
 def test_a_kernel_that_does_not_say_what_it_lacks_is_seen(right, wrong):
