@@ -19,8 +19,8 @@ Try these first:
 
   minigrad train --data 2   15 seconds: two ranks learn handwritten digits
   minigrad prove --data 2    5 seconds: are their gradients one machine's?
-  minigrad lesson 01        60 minutes: how a network learns, with questions;
-                            its program runs for 15 seconds
+  minigrad lesson 01        50 minutes: how a network learns, with questions;
+                            its program runs for 35 seconds
 
 minigrad lesson lists all lessons, minigrad grade all assignments, and
 minigrad --help all commands; minigrad doctor says what this machine offers.

@@ -26,6 +26,7 @@ from unittest.mock import patch
 import drawings
 import numpy as np
 from minigrad_course.shared.style import start_lesson
+from minigrad_course.shared.svg_picture import save_svg
 
 import minigrad
 from minigrad import Tensor, mnist, nn, op, ops, optim
@@ -690,6 +691,17 @@ for step in range(20):
 size = sum(p.size for p in parameters)
 print(f"   {size:,} derivatives in each of 20 steps: they differ by {worst:.0e} at most")
 assert worst < 1e-12, f"the derivatives differ by {worst:.1e} of the largest one, limit 1e-12"
+
+# %% [markdown]
+# A tape draws itself, also as the last line of a cell in a notebook: the operations, the arrays that it keeps
+# for backward, and after backward the gradients and what was freed.
+
+# %%
+with minigrad.Tape() as tape:
+    loss_of_a_batch = ops.mse(model(Tensor(images[:50].copy())), Tensor(targets[:50]))
+save_svg(tape, FIGURES / "tape.svg")
+tape.backward(loss_of_a_batch)
+save_svg(tape, FIGURES / "tape_after_backward.svg")
 
 # %% [markdown]
 # Read: Baydin et al. 2018, arXiv:1502.05767, section 5 (implementations).

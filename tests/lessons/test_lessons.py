@@ -60,7 +60,7 @@ def test_runs_as_a_plain_script(lesson, tmp_path):
     assert files
     for file in files:
         assert file.parent == tmp_path / "runs" / "lessons" / lesson.parent.name
-        assert file.suffix == ".png" and file.read_bytes().startswith(b"\x89PNG")
+        assert file.read_bytes().startswith({".png": b"\x89PNG", ".svg": b"<svg "}[file.suffix])
 
 
 @pytest.mark.parametrize(("color", "status"), [("tab:blue", 1), ("#0072B2", 0)])
