@@ -50,7 +50,7 @@ def test_it_is_one_screen():
     [
         ("minigrad train --data 2 ", "minigrad train --rank 2 "),
         ("minigrad grade all", "minigrad points all"),
-        ("60 minutes: how", "one hour: how"),
+        ("50 minutes: how", "one hour: how"),
         ("Try these first:\n", "Try these first:\n" + 20 * "\n"),
     ],
 )
