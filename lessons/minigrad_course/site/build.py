@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from html import unescape
+from html import escape, unescape
 from pathlib import Path, PurePosixPath
 from time import perf_counter
 
@@ -15,9 +16,11 @@ from ..grading.assignment import graded_folders, order_of
 from ..lesson.lessons import Lesson
 from ..lesson.lessons import lessons as all_lessons
 from . import lesson_page, module_page, pages
-from .markdown import Markdown, code
+from .markdown import Markdown, anchor, code
 from .notebook import notebook
+from .public_names import API, parsed, public_names
 from .recording import RESULT, Recording, record_of
+from .schedule_picture import schedule_picture
 from .seeded_bugs import SeededBugs
 from .template import Link, Page, relative, render
 
@@ -27,15 +30,21 @@ CLONE = ("tests", "benchmarks", "README.md", "CONTRIBUTING.md", "SECURITY.md", "
 PRIVATE = re.compile(r"answers\.py|instructor\.md|solved_\w+\.py|.*\.pyc|__pycache__|runs")
 PICTURES, TEXTS = (".png", ".svg"), (".py", ".md", ".toml", ".json", ".cff")
 INDEX = "assets/search.js"
-EXPLORABLES = {
-    "reduce": ("05",),
-    "pipeline": ("13",),
-    "bytes": ("03", "15"),
-    "memory": ("03", "15"),
-    "ring": ("17",),
+GUIDE = {"README.md": "First steps", "backends/README.md": "Commands, clusters and settings"}
+LESSON = 3.0
+WEIGHTS = {
+    "README.md": 3,
+    "backends/README.md": 3,
+    "lessons/minigrad_course": 0.5,
+    "lessons/": 1.2,
+    "tests/": 0,
+    "CHANGELOG.md": 0.5,
+    "": 1,
 }
+"""How much a text counts in the search, by the beginning of its path: lessons, guide and assignments most."""
 Explorables = Callable[[], dict[str, str]]
-HEADING = re.compile(r'<h[123](?: id="([^"]+)")?>(.*?)</h[123]>', re.DOTALL)
+HEADING = re.compile(r'<h(?P<level>[123])(?: id="(?P<name>[^"]+)")?>(?P<words>.*?)</h[123]>', re.DOTALL)
+FIRST_CELL = re.compile(r"<tr>\s*<td>(.*?)</td>", re.DOTALL)
 INVISIBLE = re.compile(r'<(script|style|pre|nav|details class="source")\b.*?</\1>|<[^>]+>', re.DOTALL)
 
 
@@ -58,6 +67,10 @@ class Site:
             recordings,
             explorable_texts,
         )
+        self.public = public_names(root)
+        files = (file for top in PACKAGES[:2] for file in sorted((root / top).rglob("*.py")))
+        nodes = (node for file in files for node in parsed(file).body)
+        self.classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
         self.tops = PACKAGES + (CLONE if (root / "pyproject.toml").is_file() else ())
         self.pages: dict[str, Page] = {}
         self.files: dict[str, bytes] = {}
@@ -120,22 +133,25 @@ class Site:
             )
             entries = [(entry, markdown.resolve("/" + entry.as_posix())) for entry in entries]
             links = [(Link(link, entry.name), self.sentence(entry)) for entry, link in entries if link]
-            self.add(Page(url, f"{path}/", pages.listing(f"{path}/", links), searched=False))
+            self.add(Page(url, f"{path}/", pages.listing(f"{path}/", links), weight=0))
         elif path.suffix in PICTURES:
             self.files[url] = without_fonts(file)
         elif path.suffix == ".md":
             body = markdown.render(file.read_text(encoding="utf-8"))
-            title = words_of(body.partition("</h1>")[0]) or path.name
-            self.add(Page(url, title, body, self.area(path)))
+            title = GUIDE.get(str(path)) or words_of(body.partition("</h1>")[0]) or path.name
+            sections = [Link(f"{url}#{name}", words) for name, words in headings(body)]
+            weight = next(weight for start, weight in WEIGHTS.items() if str(path).startswith(start))
+            self.add(Page(url, title, body, self.area(path), sections[3:] and sections, weight=weight))
         elif path.suffix == ".py":
             text = file.read_text(encoding="utf-8")
-            title, body = module_page.dotted(path), module_page.body(path, text, markdown)
-            own = path.parts[0] in ("minigrad", "backends")
-            beside = module_page.contents(text, url)
-            self.add(Page(url, title, body, "library.html" if own else "", beside, searched=own))
+            own, public = path.parts[0] in PACKAGES[:2], self.public.get(path, ())
+            body = module_page.body(path, text, markdown, public, self.classes)
+            beside = module_page.contents(text, url, public)
+            area, weight = ("library.html", 1.3 if public else 0.7) if own else ("", 0)
+            self.add(Page(url, module_page.dotted(path), body, area, beside, weight=weight))
         else:
             text = code(file.read_text(encoding="utf-8"), path.suffix[1:])
-            self.add(Page(url, path.name, f"<h1>{path}</h1>\n{text}", searched=False))
+            self.add(Page(url, path.name, f"<h1>{path}</h1>\n{text}", weight=0))
 
     def sentence(self, path: PurePosixPath) -> str:
         file = self.root / path
@@ -144,13 +160,26 @@ class Site:
     def area(self, path: PurePosixPath) -> str:
         """The page of the navigation that a text belongs to."""
         areas = {
+            **dict.fromkeys(GUIDE, "guide.html"),
             "assignments": "lessons/assignments/index.html",
             "teaching": "teach.html",
             "benchmarks": "benchmarks/index.html",
         }
-        return next((areas[part] for part in path.parts if part in areas), "")
+        return next((areas[part] for part in (str(path), *path.parts) if part in areas), "")
 
     # The pages that gather
+
+    def gather(self, bugs: list[dict]) -> None:
+        """Make the pages that lead to all others."""
+        self.add_lessons()
+        self.add_guide()
+        self.add_library()
+        self.add_bugs(bugs)
+        self.add_teaching()
+        self.add_explorables()
+        self.add_assignments()
+        self.resolver("index.html", PurePosixPath())("benchmarks/README.md")
+        self.add_start()
 
     def add_lessons(self) -> None:
         names = [f"{lesson.number}. {lesson.title.partition(':')[0]}" for lesson in self.known]
@@ -159,22 +188,24 @@ class Site:
         for i, lesson in enumerate(self.known):
             folder, url = PurePosixPath("lessons") / lesson.file.parent.name, urls[i]
             recording = self.recordings[lesson.file.parent.name]
-            body = lesson_page.body(lesson.file, recording, self.markdown(url))
-            for explorable in self.explorables():
-                if lesson.number in lessons_of(explorable.url):
-                    link = f'<a href="{relative(explorable.url, url)}">{explorable.text}</a>'
-                    body = body.replace(
-                        '<p class="note">', f'<p class="play">Play with it: {link}</p><p class="note">', 1
-                    )
+            played = [
+                Link(relative(explorable.url, url), explorable.text)
+                for explorable in self.explorables()
+                if lesson.number in lessons_of(explorable.url)
+            ]
+            body = lesson_page.body(lesson, recording, self.markdown(url), played)
             sections = [Link(f"{url}#{name}", words) for name, words in headings(body)]
-            self.add(Page(url, names[i], body, "lessons/index.html", sections, turns[i], turns[i + 2]))
+            self.add(
+                Page(url, names[i], body, "lessons/index.html", sections, turns[i], turns[i + 2], LESSON)
+            )
             self.files[f"{folder}/lesson.py"] = lesson.file.read_bytes()
             self.files[f"{folder}/lesson_{lesson.number}.ipynb"] = notebook(lesson.file).encode()
             for output in recording.outputs:
                 for path in output.pictures:
                     self.files[f"{folder}/figures/{Path(path).name}"] = (recording.folder / path).read_bytes()
         url = "lessons/index.html"
-        self.add(Page(url, "Lessons", pages.lessons(self.known, self.recordings, self.readme(url)), url))
+        body = pages.lessons(self.known, self.recordings, self.readme(url))
+        self.add(Page(url, "Lessons", body, url))
         self.add(
             Page(
                 "pictures.html", "All pictures", pages.pictures(self.known, self.recordings), "pictures.html"
@@ -186,18 +217,40 @@ class Site:
         file = self.root / PurePosixPath(url).with_name("README.md")
         return self.markdown(url).render(file.read_text(encoding="utf-8"), lowest=2) if file.is_file() else ""
 
+    def add_guide(self) -> None:
+        """The user's guide: texts of the tree, each a page with its sections, and a page that lists these."""
+        known = [PurePosixPath(name) for name in GUIDE if (self.root / name).is_file()]
+        for path in known:
+            self.make(path, str(self.url_of(path)))
+        found = [self.pages[str(self.url_of(path))] for path in known]
+        if found:
+            self.add(Page("guide.html", "Guide", pages.guide(found), "guide.html"))
+
     def add_library(self) -> None:
-        modules: dict[str, list[tuple[Link, str]]] = {}
+        """What users call, family by family, and then all modules, those that a package exports first."""
         resolve = self.resolver("library.html", PurePosixPath())
-        for top in ("minigrad", "backends"):
-            for file in sorted((self.root / top).rglob("*.py")):
-                path = PurePosixPath(file.relative_to(self.root).as_posix())
-                if url := resolve("/" + path.as_posix()):
-                    package = module_page.dotted(path.parent / "__init__.py")
-                    modules.setdefault(package, []).append(
-                        (Link(url, module_page.dotted(path)), self.sentence(path))
-                    )
-        self.add(Page("library.html", "Library", pages.library(modules), "library.html"))
+        names: dict[str, list[tuple[Link, str]]] = {}
+        for path, public in self.public.items():
+            url, tree = resolve(f"/{path}"), parsed(self.root / path)
+            family = next(place for place in API if path.is_relative_to(place))
+            known = {name: node for _, name, node in module_page.definitions(tree)}
+            names.setdefault(module_page.dotted(PurePosixPath(family)), []).extend(
+                (Link(f"{url}#{name}", name), module_page.first_sentence(known[name]))
+                for name in public
+                if name in known
+            )
+        modules: dict[str, list[tuple[Link, str]]] = {}
+        for top in PACKAGES[:2]:
+            files = [
+                PurePosixPath(file.relative_to(self.root).as_posix())
+                for file in (self.root / top).rglob("*.py")
+            ]
+            for path in sorted(files, key=lambda path: (path not in self.public, path.stem[0] == "_", path)):
+                package = module_page.dotted(path.parent / "__init__.py")
+                link = Link(str(resolve(f"/{path}")), module_page.dotted(path))
+                modules.setdefault(package, []).append((link, self.sentence(path)))
+        body = pages.library(names, dict(sorted(modules.items(), reverse=True)))
+        self.add(Page("library.html", "Library", body, "library.html", weight=0.6))
 
     def explorables(self) -> list[Link]:
         """The explorables' pages, by their titles."""
@@ -225,7 +278,7 @@ class Site:
         cards = [
             (Link(link, what[:1].upper() + what[1:]), number) for link, (number, _, what) in links if link
         ]
-        self.add(Page(url, "Assignments", pages.assignments(cards, self.readme(url)), url))
+        self.add(Page(url, "Assignments", pages.assignments(cards, self.readme(url)), url, weight=1.2))
 
     def add_teaching(self) -> None:
         folder = PurePosixPath("lessons/teaching")
@@ -244,16 +297,33 @@ class Site:
         self.add(Page("teach.html", "Teach", pages.listing("Teach with it", entries), "teach.html"))
 
     def add_bugs(self, bugs: list[dict]) -> None:
+        """A page for the bugs of each part of the library, and a page that lists these."""
+        parts: dict[str, list[dict]] = {}
+        for bug in bugs:
+            parts.setdefault(bug["part"], []).append(bug)
+        urls = {part: f"bugs/{anchor(part)}.html" for part in parts}
+        for part, known in parts.items():
+            body = pages.bugs(part, known, self.markdown(urls[part]))
+            self.add(Page(urls[part], f"Seeded bugs: {part}", body, "bugs.html", weight=0.5))
         if bugs:
-            body = pages.bugs(bugs, self.markdown("bugs.html"))
-            self.add(Page("bugs.html", "Seeded bugs", body, "bugs.html"))
+            entries = [(Link(url, part.capitalize()), f"({len(parts[part])})") for part, url in urls.items()]
+            opening = (
+                "<p>A law that no bug can break proves nothing. So each of these "
+                f"{len(bugs)} bugs is put into the library, one at a time, and the law named with it must "
+                "fail. Predict what the law says, then open it.</p>"
+            )
+            self.add(
+                Page("bugs.html", "Seeded bugs", pages.listing("Seeded bugs", entries, opening), "bugs.html")
+            )
 
     def add_start(self) -> None:
         graded = len(graded_folders(self.root / "lessons" / "assignments"))
+        count = len(self.known)
         doors = [
+            (Link("look.html", "Look"), "What it is, a proof, what you need: before you install anything."),
             (
                 Link("lessons/index.html", "Learn"),
-                "Nineteen lessons that compute, draw and assert, with questions to predict.",
+                f"{count} lessons that compute, draw and assert, with questions to predict.",
             ),
             (Link("teach.html", "Teach"), f"{graded} graded assignments; a class is graded in one command."),
             (
@@ -264,11 +334,14 @@ class Site:
         proof = self.files["assets/proof.svg"] = without_fonts(
             self.root / "lessons" / "pictures" / "proof.svg"
         )
-        body = pages.start(doors, self.explorables(), proof)
+        look = pages.look(self.known, graded, self.explorables(), proof)
+        self.add(Page("look.html", "Before you install", look, "look.html", weight=2))
+        body = pages.start(doors, self.explorables(), schedule_picture())
         self.add(Page("index.html", "Parallel training, proved", body, "index.html"))
 
     def navigation(self) -> list[Link]:
         urls = {
+            "guide.html": "Guide",
             "lessons/index.html": "Lessons",
             "lessons/assignments/index.html": "Assignments",
             "explore.html": "Play",
@@ -284,25 +357,26 @@ class Site:
         """Write all pages and files; ``folder`` is new or empty."""
         navigation = self.navigation()
         contents = {url: render(page, navigation).encode() for url, page in self.pages.items()}
-        contents |= self.files | {
-            f"assets/{file.name}": file.read_bytes() for file in ASSETS.iterdir() if file.is_file()
-        }
+        assets = {f"assets/{file.name}": file.read_bytes() for file in ASSETS.iterdir() if file.is_file()}
+        order = assets.pop("assets/search_order.mjs").replace(b"export function", b"function")
+        assets["assets/site.js"] = assets["assets/site.js"].replace(b"// The search's order\n", order)
+        contents |= self.files | assets
         index = json.dumps(list(self.index()), ensure_ascii=False, separators=(",", ":"))
         contents[INDEX] = f"window.searchIndex = {index};\n".encode()
         for url, content in sorted(contents.items()):
             (folder / url).parent.mkdir(parents=True, exist_ok=True)
             (folder / url).write_bytes(content)
 
-    def index(self) -> Iterator[tuple[str, str, str, str]]:
-        """For each section that is searched: its URL, the page's title, the heading, and the text."""
+    def index(self) -> Iterator[tuple[str, str, str, str, str, float]]:
+        """Each section that is searched: URL, page's title, heading, text, first cells of rows, weight."""
         for url, page in sorted(self.pages.items()):
-            if not page.searched:
-                continue
-            heads = list(HEADING.finditer(page.body))
-            for head, following in zip(heads, [*heads[1:], None], strict=True):
+            heads = list(HEADING.finditer(page.body)) if page.weight else []
+            for head, following in zip(heads, [*heads[1:], None], strict=False):
                 text = page.body[head.end() : following.start() if following else len(page.body)]
-                place = f"{url}#{head[1]}" if head[1] else url
-                yield place, page.title, words_of(head[2]), words_of(text)[:1500]
+                place = f"{url}#{head['name']}" if head["name"] else url
+                terms = words_of(" ".join(FIRST_CELL.findall(text)))
+                weight = page.weight * (0.6 if head["level"] == "3" else 1)
+                yield place, page.title, words_of(head["words"]), words_of(text)[:2500], terms, weight
 
 
 def words_of(html: str) -> str:
@@ -316,15 +390,21 @@ def headings(body: str) -> list[tuple[str, str]]:
     return [(name, words_of(words)) for name, words in known]
 
 
-def lessons_of(explorable: str) -> tuple[str, ...]:
-    return next((numbers for word, numbers in EXPLORABLES.items() if word in explorable), ())
+def lessons_of(explorable: str) -> list[str]:
+    """The numbers of the lessons to which an explorable belongs."""
+    return [number for name, number in lesson_page.PLACES if name == PurePosixPath(explorable).stem]
 
 
 def with_way_back(page: str, url: str, lessons: Iterable[Lesson]) -> str:
-    """An explorable's page with links to its lessons above its title."""
-    targets = {one.number: relative(f"lessons/{one.file.parent.name}/lesson.html", url) for one in lessons}
-    links = ", ".join(f'<a href="{target}">lesson {number}</a>' for number, target in targets.items())
-    return page.replace("<h1>", f'<p class="quiet">Back to {links}</p>\n<h1>', 1) if links else page
+    """An explorable's page with links above its title to the parts of lessons to which it belongs."""
+    links = []
+    for one in lessons:
+        part = lesson_page.part_of(url, one)
+        target = f"lessons/{one.file.parent.name}/lesson.html" + (f"#{anchor(part)}" if part else "")
+        words = f"lesson {one.number}{part and ': '}{part.partition('. ')[2]}"
+        links.append(f'<a href="{relative(target, url)}">{escape(words)}</a>')
+    back = f'<p class="quiet">Back to {", ".join(links)}</p>\n<h1>'
+    return page.replace("<h1>", back, 1) if links else page
 
 
 def title_of(page: str) -> str:
@@ -391,15 +471,7 @@ def build(
             say(f"  ran in {perf_counter() - start:.0f} s")
     say("explorables")
     site = Site(root, known, recordings, (explorables or explorable_pages)())
-    site.add_lessons()
-    site.add_library()
-    if missing is None:
-        site.add_bugs(bugs.load(say))
-    site.add_teaching()
-    site.add_explorables()
-    site.add_assignments()
-    site.resolver("index.html", PurePosixPath())("benchmarks/README.md")
-    site.add_start()
+    site.gather(bugs.load(say) if missing is None else [])
     say("pages")
     site.follow()
     part = folder.with_name(f".{folder.name}.part")

@@ -6,6 +6,7 @@ import ast
 import re
 from typing import NamedTuple
 
+SAVES = re.compile(r"\bsave\(|savefig\(")
 MARK = re.compile(r"^# %%( \[markdown\])?[^\n]*\n", re.MULTILINE)
 
 
@@ -30,6 +31,13 @@ def read_cells(source: str) -> list[Cell]:
         if text.strip():
             cells.append(Cell(bool(mark[1]), text.rstrip() + "\n", source.count("\n", 0, mark.end()) + 1))
     return cells
+
+
+def only_draws(code: str) -> bool:
+    """Whether a cell of code saves a picture, and neither asserts nor prints anything."""
+    nodes = list(ast.walk(ast.parse(code)))
+    prints = any(isinstance(node, ast.Name) and node.id == "print" for node in nodes)
+    return bool(SAVES.search(code)) and not prints and not any(isinstance(node, ast.Assert) for node in nodes)
 
 
 def as_markdown(docstring: str) -> str:

@@ -19,17 +19,20 @@ Resolve = Callable[[str], str | None]
 
 FOREIGN = re.compile(r"[a-z]+:")
 SOURCES = re.compile(r"\bdoi:(?P<doi>10\.\S+?)(?=[.,;)]?(?:\s|$))|\barXiv:(?P<arxiv>\d{4}\.\d{4,5})")
+UNSTYLED = re.compile(
+    r'<span class="(?!(?:[ck]\w?|ow|s[12adei]?|m[fhib]|n[cdf]|fm|g[di])")\w+">([^<]*)</span>'
+)
 LESSON = re.compile(r"(?<=Lesson: )\d\d_\w+")
 PATHS = re.compile(r"(?<![\w/])(?:minigrad|backends|lessons|tests|benchmarks)/[\w/.]*\w")
 
 
 def code(text: str, language: str = "python") -> str:
-    """A highlighted block of code."""
+    """A highlighted block of code; only what ``style.css`` colors has marks of HTML."""
     try:
         lexer = get_lexer_by_name(language)
     except ClassNotFound:
         lexer = get_lexer_by_name("text")
-    inside = highlight(text, lexer, HtmlFormatter(nowrap=True))
+    inside = UNSTYLED.sub(r"\1", highlight(text, lexer, HtmlFormatter(nowrap=True)))
     return f'<pre class="code" tabindex="0"><code>{inside}</code></pre>\n'
 
 

@@ -19,7 +19,7 @@ def single_page(lesson: Lesson) -> str:
     """Run the lesson; its page with style and pictures inside. Raises RuntimeError if the lesson fails."""
     with tempfile.TemporaryDirectory() as folder:
         recording = Recording.load(lesson.file, Path(folder))
-        body = lesson_page.body(lesson.file, recording, Markdown(lambda path: None))
+        body = lesson_page.body(lesson, recording, Markdown(lambda path: None))
         pictures = {Path(path).name: path for output in recording.outputs for path in output.pictures}
 
         def inside(match: re.Match[str]) -> str:

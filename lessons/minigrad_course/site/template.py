@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+THEME = 'try { document.documentElement.dataset.theme = localStorage.getItem("theme") ?? ""; } catch {}'
+"""Sets the colors that were chosen before anything is drawn; a browser may refuse storage to a file."""
+
 
 class Link(NamedTuple):
     """A ``url`` from the site's root, and the words that lead there."""
@@ -16,7 +19,10 @@ class Link(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A page at ``url``; ``beside`` is a list next to its body; ``searched``: the search finds its text."""
+    """A page at ``url``; ``beside`` is a list next to its body; the search finds its text by ``weight``.
+
+    A page of weight 0 is not searched.
+    """
 
     url: str
     title: str
@@ -25,7 +31,7 @@ class Page(NamedTuple):
     beside: Sequence[Link] = ()
     previous: Link | None = None
     following: Link | None = None
-    searched: bool = True
+    weight: float = 1.0
 
 
 def relative(url: str, page: str) -> str:
@@ -69,11 +75,12 @@ def render(page: Page, navigation: Sequence[Link]) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(page.title)} · minigrad</title>
+<script>{THEME}</script>
 <link rel="icon" href="{up}assets/icon.svg">
 <link rel="stylesheet" href="{up}assets/style.css">
 <script src="{up}assets/site.js" data-root="{up}" defer></script>
 </head>
-<body>
+<body data-page="{page.url}">
 <a class="skip" href="#main-text">Skip to the text</a>
 <header>
 <a class="home" href="{up}index.html">mini<b>grad</b></a>

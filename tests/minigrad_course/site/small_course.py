@@ -6,6 +6,14 @@ LESSON = '''"""Lesson {number}. {title}: one number.
 
 Lecture section: numbers. See minigrad/one.py.
 
+The slide asks: what is `one` number?
+
+You need: what a number is.
+
+Time: about 15 minutes; the program runs for about 5 seconds.
+
+After this you can: name a number.
+
     python lessons/{folder}/lesson.py
 """
 
@@ -28,7 +36,10 @@ print("first", helper.NUMBER)
 # | 1 | 2 |
 
 # %%
+print("\n1. A picture, in short")
 print("second <b>", __import__("os").urandom(8).hex())
+
+# %%
 figure, axes = plt.subplots(figsize=(3, 2))
 axes.plot([1, 2])
 axes.set(title="A line that rises", xlabel="steps", ylabel="height")

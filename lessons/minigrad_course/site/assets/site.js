@@ -29,18 +29,66 @@ for (const pre of document.querySelectorAll("pre.code")) {
   pre.replaceWith(block);
   block.append(pre, copy);
   copy.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(pre.textContent);
-    copy.textContent = "Copied";
+    try {
+      await navigator.clipboard.writeText(pre.textContent);
+      copy.textContent = "Copied";
+    } catch { // a browser may refuse it to a page without https
+      getSelection().selectAllChildren(pre);
+      copy.textContent = "Selected";
+    }
     setTimeout(() => { copy.textContent = "Copy"; }, 1500);
   });
+}
+
+// Progress, kept in this browser by the page's place in the site: the parts read, and the predictions
+const here = document.body.dataset.page;
+const progress = () => { try { return JSON.parse(stored.get("progress")) ?? {}; } catch { return {}; } };
+const own = { read: [], answers: {}, ...progress()[here] };
+const keep = () => stored.set("progress", JSON.stringify({ ...progress(), [here]: own }));
+for (const card of document.querySelectorAll("[data-parts]")) {
+  const { read = [], answers = {} } = progress()[card.dataset.page] ?? {};
+  const answered = Object.keys(answers).length;
+  if (!read.length && !answered) continue;
+  const line = document.createElement("p");
+  line.className = "progress";
+  line.textContent = `${read.length} of ${card.dataset.parts} parts read, ${answered} of ${card.dataset.questions} questions answered`;
+  card.append(line);
+}
+
+// Where the reader is: the last heading in the upper third. A part is read once the end of it was on the screen
+const headings = [...document.querySelectorAll("main h2[id]")];
+const sections = [...document.querySelectorAll(".beside a, .contents a")];
+function mark() {
+  const tops = headings.map((heading) => heading.getBoundingClientRect().top);
+  const ends = [...tops.slice(1), document.querySelector("main").getBoundingClientRect().bottom];
+  const current = headings[tops.findLastIndex((top) => top < innerHeight / 3)]?.id;
+  const read = headings.map((heading) => heading.id).filter((id, i) => ends[i] < innerHeight && !own.read.includes(id));
+  if (read.length && /^lessons\/\d/.test(here)) { own.read.push(...read); keep(); }
+  for (const link of sections) {
+    const id = decodeURIComponent(link.hash.slice(1));
+    link.classList.toggle("read", own.read.includes(id));
+    if (id && id === current) link.setAttribute("aria-current", "location"); else link.removeAttribute("aria-current");
+  }
+}
+if (sections.length) {
+  let waiting = false;
+  addEventListener("scroll", () => {
+    if (!waiting) requestAnimationFrame(() => { waiting = false; mark(); });
+    waiting = true;
+  }, { passive: true });
+  mark();
 }
 
 // Questions: predict, then reveal
 for (const question of document.querySelectorAll(".question")) {
   const details = question.querySelector("details"), answer = question.dataset.answer;
-  const choice = () => question.querySelector("input:checked");
+  const choice = () => question.querySelector("input:checked"), inputs = [...question.querySelectorAll("input")];
+  const write = () => { // the letter into the program
+    const place = question.querySelector(".prediction");
+    if (place && choice()) place.textContent = `"${choice().value}"`;
+  };
   const mark = () => {
-    for (const input of question.querySelectorAll("input")) {
+    for (const input of inputs) {
       const shown = details.open && choice();
       input.parentElement.classList.toggle("right", Boolean(shown && input.value === answer));
       input.parentElement.classList.toggle("wrong", Boolean(shown && input.checked && input.value !== answer));
@@ -52,7 +100,15 @@ for (const question of document.querySelectorAll(".question")) {
     if (!question.querySelector(".hint")) details.insertAdjacentHTML("beforebegin", '<p class="hint" role="status">Predict first: choose a letter.</p>');
   });
   details.addEventListener("toggle", mark);
-  question.addEventListener("change", () => { question.querySelector(".hint")?.remove(); mark(); });
+  question.addEventListener("change", () => {
+    question.querySelector(".hint")?.remove();
+    own.answers[choice().name] = choice().value;
+    keep();
+    write();
+    mark();
+  });
+  for (const input of inputs) input.checked = own.answers[input.name] === input.value;
+  write();
 }
 
 // Search: the index is a script, since a page that is opened as a file cannot fetch
@@ -65,18 +121,13 @@ const load = () => {
   script.onload = find;
   document.head.append(script);
 };
-const count = (text, word) => text.toLowerCase().split(word).length - 1;
+// The search's order
 function find() {
-  const words = field.value.toLowerCase().split(/\s+/).filter(Boolean);
+  const words = field.value.toLowerCase().match(/[\p{L}\p{N}_]+/gu);
   list.replaceChildren();
-  if (!words.length || !window.searchIndex) return;
-  const scored = [];
-  for (const [url, title, heading, text] of window.searchIndex) {
-    const points = words.map((word) => 8 * count(heading, word) + 3 * count(title, word) + Math.min(count(text, word), 5));
-    if (points.every(Boolean)) scored.push([points.reduce((a, b) => a + b), url, title, heading, text]);
-  }
-  scored.sort((a, b) => b[0] - a[0]);
-  for (const [, url, title, heading, text] of scored.slice(0, 12)) {
+  if (!words || !window.searchIndex) return;
+  const found = searchOrder(window.searchIndex, field.value).slice(0, 12);
+  for (const [url, title, heading, text] of found) {
     const link = document.createElement("a"), small = document.createElement("small");
     const at = Math.max(0, text.toLowerCase().indexOf(words[0]) - 40);
     link.href = root + url;
@@ -85,7 +136,7 @@ function find() {
     link.append(small);
     list.append(link);
   }
-  if (!scored.length) list.innerHTML = "<p>Nothing has all of these words.</p>";
+  if (!found.length) list.innerHTML = "<p>Nothing has any of these words.</p>";
 }
 search.hidden = false;
 field.addEventListener("focus", load);
