@@ -228,7 +228,7 @@ class Site:
 
     def add_library(self) -> None:
         """What users call, family by family, and then all modules, those that a package exports first."""
-        resolve = self.resolver("library.html", PurePosixPath())
+        resolve = self.resolver("modules.html", PurePosixPath())
         names: dict[str, list[tuple[Link, str]]] = {}
         for path, public in self.public.items():
             url, tree = resolve(f"/{path}"), parsed(self.root / path)
@@ -249,8 +249,10 @@ class Site:
                 package = module_page.dotted(path.parent / "__init__.py")
                 link = Link(str(resolve(f"/{path}")), module_page.dotted(path))
                 modules.setdefault(package, []).append((link, self.sentence(path)))
-        body = pages.library(names, dict(sorted(modules.items(), reverse=True)))
+        body = pages.library(names)
         self.add(Page("library.html", "Library", body, "library.html", weight=0.6))
+        body = pages.modules(dict(sorted(modules.items(), reverse=True)))
+        self.add(Page("modules.html", "All modules", body, "library.html", weight=0.5))
 
     def explorables(self) -> list[Link]:
         """The explorables' pages, by their titles."""

@@ -172,22 +172,27 @@ def rounded(text: str, most: int = 400) -> str:
     return text if len(text) <= most else f"{text[:most]} ..."
 
 
-def library(names: Mapping[str, Entries], modules: Mapping[str, Entries]) -> str:
-    """What users call, family by family, then all modules, package by package, with a sentence on each."""
-    parts = ["<h1>Library</h1>\n<p>Imports go one way: lessons, backends, minigrad.</p>"]
-    parts += [table(family, f"names-{family}", entries, "name") for family, entries in names.items()]
-    parts.append('<h2 id="modules">All modules</h2>')
-    parts += [table(package, package, files, "module", 3) for package, files in modules.items()]
-    return "\n".join(parts)
+def library(names: Mapping[str, Entries]) -> str:
+    """What users call, family by family, with a sentence on each."""
+    opening = (
+        '<h1>Library</h1>\n<p>What you call; <a href="modules.html">all modules</a> are listed apart.</p>'
+    )
+    return "\n".join([opening, *(table(family, entries, "name") for family, entries in names.items())])
 
 
-def table(title: str, name: str, entries: Entries, head: str, level: int = 2) -> str:
+def modules(packages: Mapping[str, Entries]) -> str:
+    """All modules, package by package, with a sentence on each."""
+    opening = "<h1>All modules</h1>\n<p>Imports go one way: lessons, backends, minigrad.</p>"
+    return "\n".join([opening, *(table(package, files, "module") for package, files in packages.items())])
+
+
+def table(title: str, entries: Entries, head: str) -> str:
     rows = "".join(
         f'<tr><td><a href="{link.url}">{link.text}</a></td><td>{escape(text)}</td></tr>'
         for link, text in entries
     )
     return (
-        f'<h{level} id="{name}">{title}</h{level}>\n<div class="wide" tabindex="0"><table><thead><tr>'
+        f'<h2 id="{title}">{title}</h2>\n<div class="wide" tabindex="0"><table><thead><tr>'
         f"<th>{head}</th><th>what it is</th></tr></thead><tbody>{rows}</tbody></table></div>"
     )
 

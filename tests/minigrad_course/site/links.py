@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class Elements(HTMLParser):
-    """The ids of a page, its links, and the sources and alternative texts of its pictures."""
+    """The ids of a page, its links, the sources and texts of its pictures, and the files loaded at once."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -15,6 +15,7 @@ class Elements(HTMLParser):
         self.links: list[str] = []
         self.files: list[str] = []
         self.pictures: list[tuple[str, str | None]] = []
+        self.at_once: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
@@ -23,7 +24,9 @@ class Elements(HTMLParser):
         if tag == "a" and "href" in values:
             self.links.append(values["href"])
         if tag in ("link", "script", "img"):
-            self.files += [values[name] for name in ("src", "href") if name in values]
+            named = [values[name] for name in ("src", "href") if name in values]
+            self.files += named
+            self.at_once += named if values.get("loading") != "lazy" else []
         if tag == "img":
             self.pictures.append((values.get("src", ""), values.get("alt")))
 
@@ -49,3 +52,10 @@ def faults(file: Path, root: Path) -> list[str]:
         elif parts.fragment and unquote(parts.fragment) not in elements(target, target.stat().st_mtime).ids:
             words.append(f"dead anchor {link}")
     return words
+
+
+def first_screen(file: Path) -> int:
+    """Bytes that a browser needs before it shows a page: the page, its style, its script, eager pictures."""
+    page = elements(file, file.stat().st_mtime)
+    needed = {(file.parent / unquote(urlsplit(link).path)).resolve() for link in page.at_once}
+    return file.stat().st_size + sum(one.stat().st_size for one in needed if one.is_file())

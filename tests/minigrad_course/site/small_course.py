@@ -1,4 +1,4 @@
-"""A course of two lessons and one module, which builds in two seconds."""
+"""A course of two lessons, a guide and two modules, which builds in two seconds."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ FIGURES = start_lesson("{folder}")
 print("first", helper.NUMBER)
 
 # %% [markdown]
-# ## 1. A picture
+# ## 1. A picture: A ring all-reduce
 # Text with *emphasis*, and a long table:
 #
 # | one | {long} |
@@ -36,7 +36,7 @@ print("first", helper.NUMBER)
 # | 1 | 2 |
 
 # %%
-print("\n1. A picture, in short")
+print("\\n1. A picture, in short")
 print("second <b>", __import__("os").urandom(8).hex())
 
 # %%
@@ -96,6 +96,25 @@ def square(x: float, *, times: int = 1) -> float:
     """
     return x * x * times
 '''
+LAYER = '''"""One layer."""
+
+
+def sized(n: int) -> int:
+    """A helper, which stands above the layer."""
+    return n
+
+
+class Base:
+    """What all layers share."""
+
+    def __init__(self, n_in: int, *, bias: bool = True):
+        self.n_in = sized(n_in)
+
+
+class Layer(Base):
+    """A layer that counts its inputs."""
+'''
+GUIDE = "# The course\n\n" + "".join(f"## {part}\n\nText.\n\n" for part in ("Install", "Run", "Ask", "End"))
 PROOF = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 60 20"><rect width="60" height="20"/></svg>'
 
 
@@ -107,7 +126,10 @@ def write_course(root: Path) -> Path:
     """Write the tree, and return its root."""
     files = {
         "pyproject.toml": "",
+        "README.md": GUIDE,
         "minigrad/one.py": MODULE,
+        "minigrad/nn/__init__.py": "from .layer import Layer\n",
+        "minigrad/nn/layer.py": LAYER,
         "tests/test_one.py": '"""A law."""\n\n\ndef test_one():\n    assert True\n',
         "lessons/README.md": README,
         "lessons/pictures/proof.svg": PROOF,

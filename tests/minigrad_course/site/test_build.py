@@ -1,28 +1,34 @@
 """Laws of lessons/minigrad_course/site/build.py, command.py, lesson_page.py, markdown.py, module_page.py,
-notebook.py, pages.py, single_page.py, template.py and lessons/minigrad_course/handout/repository.py: a page
-of a small course holds what it should, the same bytes twice, and nothing that is private.
+notebook.py, pages.py, public_names.py, schedule_picture.py, single_page.py, template.py and
+lessons/minigrad_course/handout/repository.py: a page of a small course holds what it should, the same bytes
+twice, and nothing that is private.
 """
 
 import json
 import re
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from minigrad_course.lesson.lessons import Lesson
-from minigrad_course.site import lesson_page, markdown
+from minigrad_course.lesson.lessons import Lesson, lessons
+from minigrad_course.site import lesson_page, markdown, schedule_picture
 from minigrad_course.site.build import build
 from minigrad_course.site.cells import read_cells
 from minigrad_course.site.notebook import notebook
 from minigrad_course.site.recording import Recording
 from minigrad_course.site.single_page import single_page
+from minigrad_course.site.template import Link, render
 
 from backends.entry import main
 from tests.bugs.mutant import mutant
-from tests.minigrad_course.site.links import faults
+from tests.minigrad_course.site.links import faults, first_screen
 from tests.minigrad_course.site.notebook_runs import runs_cell_by_cell
 from tests.minigrad_course.site.small_course import LESSON, explorables, write_course
+from tests.minigrad_course.site.source_course import gathered
 
+FIRST_SCREEN = 150_000  # bytes
 PICTURE = re.compile(r'<img src="([^"]+)"[^>]* alt="([^"]*)"')
 
 
@@ -40,6 +46,11 @@ def site(course):
 @pytest.fixture(scope="module")
 def recording(course, site):
     return Recording.load(course / "lessons" / "01_first" / "lesson.py", course / "records")
+
+
+def five(course: Path) -> Lesson:
+    """The first lesson under the number of the one to which the explorable belongs."""
+    return replace(Lesson.read(course / "lessons" / "01_first" / "lesson.py"), number="05")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -71,27 +82,44 @@ def test_every_link_leads_to_a_page_and_every_picture_has_words(site):
 
 def has_its_parts(module, lesson, recording):
     """Each cell's output follows its code; pictures describe themselves; the question hides its answer."""
-    page = module.body(lesson, recording, markdown.Markdown(lambda path: None))
+    play = [Link("allreduce.html", "The player")]
+    page = module.body(lesson, recording, markdown.Markdown(lambda path: None), play)
     order = [
+        "First: one number",
+        "<dt>The slide asks</dt><dd><p>what is <code>one</code> number?",
+        "about 15 minutes; the program runs for about 5 seconds",
+        "name a number",
+        "See minigrad/one.py",
+        f"<summary>{module.SETUP}</summary>",
         "start_lesson",
+        "</details>",
         "<samp>first 1",
-        "A picture",
+        "A picture: A ring all-reduce",
+        'Play with it: <a href="allreduce.html">',
         "urandom",
         "<samp>second &lt;b&gt;",
+        f"<summary>{module.DRAWING}</summary>",
+        "plt.subplots",
+        "</details>",
         "figures/line.png",
         "figures/bare.png",
     ]
     order += [
         "doi.org/10.1016/j.jpdc.2008.09.002",
         "Questions",
+        'PREDICTION_1 = ""',
         'value="b"',
         "<details>",
         "twice 2 is 4",
         "return 2 * x",
     ]
-    text = re.sub(r"</?span[^>]*>", "", page)
-    places = [text.index(words) for words in order]
-    assert places == sorted(places), dict(zip(order, places, strict=True))
+    text, place = re.sub(r"</?span[^>]*>", "", page), 0
+    for words in order:
+        place = text.find(words, place)
+        assert place >= 0, f"{words} is not there, or not in its place"
+    assert "<p>The slide asks: " not in text, "the opening is there twice"
+    assert "<samp>1. A picture, in short" not in text, "an output repeats the heading of its part"
+    assert text.count("<summary>") == 3 and '<span class="s2 prediction">""</span>' in page
     words = dict(PICTURE.findall(page))
     assert words["figures/line.png"] == "A line that rises. height over steps."
     assert words["figures/bare.png"] == "Made without pyplot."
@@ -99,13 +127,20 @@ def has_its_parts(module, lesson, recording):
 
 
 def test_a_lesson_has_its_parts(course, recording):
-    has_its_parts(lesson_page, course / "lessons" / "01_first" / "lesson.py", recording)
+    has_its_parts(lesson_page, five(course), recording)
 
 
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("code(cell.text) + output(", "output("),
+        ("parts.append(source + output(", "parts.append(output("),
+        ("SETUP if is_setup else DRAWING if only_draws(cell.text)", "DRAWING if only_draws(cell.text)"),
+        ("DRAWING if only_draws(cell.text)", "DRAWING if cell.text"),
+        ("or number and line.startswith(number[0])", ""),
+        ('OPENING.sub("", first.text)', "first.text"),
+        ("if place in headings", "if not place"),
+        ('"After this you can": lesson.goal', '"After this you can": ""'),
+        ('PREDICTION.sub(r"\\1 prediction", source)', "source"),
         ("next(outputs)", "recording.outputs[0]"),
         ("escape(description_in(file))", '""'),
         ("if recording.proofs:", "if not recording.proofs:"),
@@ -115,12 +150,12 @@ def test_a_lesson_has_its_parts(course, recording):
 def test_a_broken_lesson_page_is_seen(course, recording, right, wrong):
     broken = mutant("minigrad_course.site.lesson_page", (right, wrong))
     with pytest.raises((AssertionError, ValueError)):
-        has_its_parts(broken, course / "lessons" / "01_first" / "lesson.py", recording)
+        has_its_parts(broken, five(course), recording)
 
 
-def test_the_picture_of_the_start_keeps_its_shape(site):
+def test_the_picture_of_a_proof_keeps_its_shape(site):
     assert 'viewBox="0 0 60 20"' in (site / "assets" / "proof.svg").read_text(encoding="utf-8")
-    assert 'width="60" height="20"' in (site / "index.html").read_text(encoding="utf-8")
+    assert 'width="60" height="20"' in (site / "look.html").read_text(encoding="utf-8")
 
 
 def test_nothing_private_is_shown(site):
@@ -141,11 +176,108 @@ def test_pages_of_files_that_are_named(site):
         encoding="utf-8"
     )
     player = (site / "explorables" / "allreduce.html").read_text(encoding="utf-8")
-    assert '<a href="../lessons/05_second/lesson.html">lesson 05</a></p>\n<h1>The player' in player
+    assert "A ring all-reduce</a></p>\n<h1>The player" in player
     index = (site / "assets" / "search.js").read_text(encoding="utf-8").partition(" = ")[2].rstrip(";\n")
     assert any(
-        url == "minigrad/one.html#square" and "square of" in text for url, *_, text in json.loads(index)
+        url == "minigrad/one.html#square" and "square of" in text for url, _, _, text, *_ in json.loads(index)
     )
+
+
+def test_an_explorable_leads_back_to_its_part(site):
+    page = (site / "explorables" / "allreduce.html").read_text(encoding="utf-8")
+    place = "../lessons/05_second/lesson.html#1-a-picture-a-ring-all-reduce"
+    assert f'<a href="{place}">lesson 05: A picture: A ring all-reduce</a>' in page
+
+
+def test_every_explorable_has_a_part_in_the_lessons():
+    """The words that name the part are in one heading of the real lesson."""
+    known = {one.number: one for one in lessons()}
+    for (name, number), words in lesson_page.PLACES.items():
+        part = lesson_page.part_of(f"explorables/{name}.html", known[number])
+        assert part, f"no heading of lesson {number} has the words {words!r}: where does {name}.html belong?"
+
+
+def test_what_users_call_comes_before_helpers(site):
+    page = (site / "minigrad" / "nn" / "layer.html").read_text(encoding="utf-8")
+    names = re.findall(r'<(?:h2|h3) id="([^"]+)">', page)
+    assert names == ["Layer", "helpers-of-this-module", "sized", "Base"]
+    assert "Layer(n_in: int, *, bias: bool=True)" in re.sub(r"</?span[^>]*>", "", page)
+    library = (site / "library.html").read_text(encoding="utf-8")
+    assert "nn/layer.html#Layer" in library and "sized" not in library and "one.html" not in library
+    assert 'href="minigrad/one.html"' in (site / "modules.html").read_text(encoding="utf-8")
+
+
+def test_the_guide_lists_its_sections(site):
+    guide = (site / "guide.html").read_text(encoding="utf-8")
+    assert re.findall(r'href="README.html#(\w+)"', guide) == ["install", "run", "ask", "end"]
+    assert 'class="beside"' in (site / "README.html").read_text(encoding="utf-8")
+
+
+def is_the_timetable(module, ranks, micros):
+    """Of 1F1B each rank draws all forwards and backwards once, in order, in the time of the closed form."""
+    boxes = re.findall(
+        r'<g class="([FB])" style="--start: (\d+)"><rect x="(\d+)" y="(\d+)" width="(\d+)".*?'
+        r">([FB])(\d+)</text>",
+        module.schedule_picture("1f1b", ranks, micros),
+    )
+    rows = sorted({int(y) for *_, y, _, _, _ in boxes})
+    assert len(rows) == ranks and len(boxes) == 2 * ranks * micros
+    ends = []
+    for y in rows:
+        mine = [box for box in boxes if int(box[3]) == y]
+        for kind, length in (("F", 1), ("B", 2)):
+            passes = [box for box in mine if box[0] == kind]
+            assert [int(box[6]) for box in passes] == list(range(micros))
+            assert all(round((int(box[4]) + 1) / module.UNIT) == length and box[5] == kind for box in passes)
+        starts = [int(box[2]) for box in mine]
+        assert starts == sorted(starts) and all(int(box[2]) == module.UNIT * int(box[1]) for box in mine)
+        assert all(
+            start + int(box[4]) < after
+            for start, box, after in zip(starts, mine, [*starts[1:], 9e9], strict=True)
+        )
+        ends.append(starts[-1] + int(mine[-1][4]) + 1)
+    assert max(ends) == module.UNIT * 3 * (micros + ranks - 1), "1F1B takes (m + p - 1) (f + b)"
+
+
+@pytest.mark.parametrize(("ranks", "micros"), [(4, 6), (1, 1), (3, 2)])
+def test_the_moving_picture_is_the_timetable(ranks, micros):
+    is_the_timetable(schedule_picture, ranks, micros)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("event.rank * (ROW + GAP)", "0 * (ROW + GAP)"),
+        ("UNIT * event.start, ", "UNIT * event.stop, "),
+        ("Costs(forward=1, backward=2)", "Costs(forward=2, backward=2)"),
+        ("event.instruction.micros[0]", "event.rank"),
+    ],
+)
+def test_a_wrong_picture_is_seen(right, wrong):
+    with pytest.raises(AssertionError):
+        is_the_timetable(mutant("minigrad_course.site.schedule_picture", (right, wrong)), 4, 6)
+
+
+def test_the_first_screen_is_small(site, tmp_path):
+    large = {page.name: first_screen(page) for page in site.rglob("*.html") if first_screen(page) > 60_000}
+    assert not large
+    (tmp_path / "large.png").write_bytes(bytes(FIRST_SCREEN))
+    for loading, is_small in (("lazy", True), ("eager", False)):
+        page = tmp_path / f"{loading}.html"
+        page.write_text(f'<img src="large.png" alt="" loading="{loading}">', encoding="utf-8")
+        assert (first_screen(page) < FIRST_SCREEN) == is_small, loading
+
+
+def test_the_first_screens_of_the_course_are_small(site, tmp_path):
+    """Of all pages that can be made without running the lessons; a picture of a lesson is lazy."""
+    course = gathered()
+    for url, page in course.pages.items():
+        (tmp_path / url).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / url).write_text(render(page, course.navigation()), encoding="utf-8")
+    shutil.copytree(site / "assets", tmp_path / "assets")
+    (tmp_path / "assets" / "proof.svg").write_bytes(course.files["assets/proof.svg"])
+    sizes = {url: first_screen(tmp_path / url) for url in course.pages}
+    assert {url: size for url, size in sizes.items() if size > FIRST_SCREEN} == {}
 
 
 def test_a_lesson_runs_again_only_when_its_sources_change(course, recording, tmp_path):
@@ -198,7 +330,7 @@ def test_one_page_holds_its_pictures(course):
 def test_cells_are_those_of_the_file():
     text = LESSON.format(number="01", title="T", folder="f", long="w")
     cells = read_cells(text)
-    assert [cell.prose for cell in cells] == [True, False, True, False, True]
+    assert [cell.prose for cell in cells] == [True, False, True, False, False, True]
     lines = text.splitlines()
     for cell in cells[1:]:
         first = cell.text.splitlines()[0]

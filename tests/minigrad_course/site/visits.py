@@ -9,11 +9,12 @@ from typing import Any
 CHROMIUM = Path("/usr/bin/chromium")
 CONTRAST = 4.5  # WCAG 2.2, level AA
 LARGE = 3.0  # of text of 24 pixels, or 18.66 in bold
-NARROW = 360
+WIDTHS = (1280, 360)
 
 PREPARE = """() => {
   for (const details of document.querySelectorAll("details")) details.open = true;
   for (const image of document.images) image.loading = "eager";
+  for (const moving of document.getAnimations()) moving.finish();
 }"""
 LOADED = "() => [...document.images].every((image) => image.complete)"
 MISSING = "() => [...document.images].filter((i) => !i.naturalWidth).map((i) => i.getAttribute('src'))"
@@ -60,8 +61,8 @@ def browser() -> Iterator[Any]:
 
 
 def visit(chromium: Any, file: Path) -> list[str]:
-    """What is wrong with the page: at 1200 pixels in light and in dark, and at 360."""
-    context = chromium.new_context(viewport={"width": 1200, "height": 800}, color_scheme="light")
+    """What is wrong with the page: at each width in light and in dark."""
+    context = chromium.new_context(viewport={"width": WIDTHS[0], "height": 800}, color_scheme="light")
     faults: list[str] = []
     page = context.new_page()
     page.on("console", lambda said: said.type == "error" and faults.append(f"console: {said.text}"))
@@ -72,11 +73,12 @@ def visit(chromium: Any, file: Path) -> list[str]:
     with suppress(Exception):
         page.wait_for_function(LOADED, timeout=5_000)
     faults += [f"missing picture: {source}" for source in page.evaluate(MISSING)]
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)
-        faults += [f"pale in {scheme}: {words}" for words in page.evaluate(PALE, [CONTRAST, LARGE])]
-    page.set_viewport_size({"width": NARROW, "height": 740})
-    faults += [f"wider than {NARROW}: {words}" for words in page.evaluate(WIDE, NARROW)]
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 740})
+        faults += [f"wider than {width}: {words}" for words in page.evaluate(WIDE, width)]
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            faults += [f"pale in {scheme}: {words}" for words in page.evaluate(PALE, [CONTRAST, LARGE])]
     if page.query_selector("#main-text"):
         faults += keys(page)
     context.close()
