@@ -1,6 +1,12 @@
 """``fit`` is the only training loop: whatever the strategy, it asks the backend for a step.
 
 Lecture section: gradient descent. Lesson: 01_gradient_descent.
+
+>>> from minigrad import nn, ops, optim
+>>> model, data = nn.Linear(1, 1, rng=0), Batch(np.ones((8, 1)), np.zeros((8, 1)))
+>>> history = fit(model, optim.SGD(model.parameters(), 0.1), ops.mse, data, epochs=2, batch_size=4)
+>>> len(history.losses)
+4
 """
 
 from __future__ import annotations

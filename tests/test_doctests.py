@@ -1,10 +1,11 @@
-"""The examples in docstrings give what stands below them."""
+"""The examples in docstrings give what stands below them, and what a user calls has one."""
 
 import doctest
 import importlib
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
+from minigrad_course.site.public_names import public_names
 
 from backends.pipeline.gantt import text_of_plan
 from backends.pipeline.schedules import SCHEDULES
@@ -26,6 +27,15 @@ def test_examples_in_docstrings_hold(name):
         optionflags=doctest.ELLIPSIS,
     )
     assert attempted and not failed
+
+
+def test_what_a_user_calls_has_an_example():
+    """Each page on layers, ops, optimizers, data and training; and a strategy of each family."""
+    pages = [path for path in public_names(ROOT) if path.parts[0] == "minigrad"]
+    families = ("data_parallel/__init__", "model_parallel/model_parallel", "pipeline/pipeline")
+    pages += [PurePosixPath(f"backends/{family}.py") for family in families]
+    without = [str(path) for path in pages if ">>> " not in (ROOT / path).read_text(encoding="utf-8")]
+    assert len(pages) > 30 and not without, f"no example in {', '.join(without)}"
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

@@ -85,6 +85,15 @@ class ModelParallel(Strategy):
     With ``split_tokens`` each rank has some of the tokens (N, S, features) between the products of blocks
     that the plan splits by "heads", and in norms after them: an all-reduce becomes a reduce-scatter and an
     all-gather. With ``gather_again`` gathered tokens are not held, but gathered again in backward.
+
+    >>> from backends.comm import run_ranks
+    >>> from minigrad import nn
+    >>> def shapes(comm):
+    ...     net = nn.Sequential(nn.Linear(4, 6, rng=0), nn.ReLU(), nn.Linear(6, 2, rng=1))
+    ...     plan = {"0": "column", "2": "row"}
+    ...     return [p.shape for p in ModelParallel(comm, plan).place(net).parameters()]
+    >>> run_ranks(2, shapes)[0]
+    [(3, 4), (3,), (2, 3), (2,)]
     """
 
     traits = Traits(splits_layers=True)

@@ -74,6 +74,14 @@ class Pipeline(Strategy):
     pipelines of a grid are cut alike by time if ``agree_on`` is its communicator. Trains like
     ``Serial(micro_batches)``: a batch-norm's statistics are those of the micro-batches. ``recompute`` keeps
     only each stage's input, and computes the rest again before a backward.
+
+    >>> from backends.comm import run_ranks
+    >>> from minigrad import nn
+    >>> def stage(comm):
+    ...     net = nn.Sequential(nn.Linear(4, 6, rng=0), nn.Linear(6, 2, rng=1))
+    ...     return sorted(Pipeline(comm).place(net).named_parameters().keys())
+    >>> run_ranks(2, stage)
+    [['0.bias', '0.weight'], ['1.bias', '1.weight']]
     """
 
     declaration, state_class = Declaration(chooses={"bounds": "bounds"}), PipelineState

@@ -31,7 +31,12 @@ class Flatten(Module):
 
 
 class ReLU(Module):
-    """max(x, 0)."""
+    """max(x, 0).
+
+    >>> from minigrad import nn
+    >>> nn.ReLU()([-1.0, 2.0]).data.tolist()
+    [0.0, 2.0]
+    """
 
     token_wise = True
 

@@ -47,6 +47,10 @@ class Attention(Module):
     gradient 0, of which computers have the rounding errors alone. ``core`` may be replaced by another module,
     which makes (B, S, heads, D) of (B, S, heads, 3 D). Keywords are passed on to it. Raises ValueError unless
     ``heads`` divides ``width``, and for x without these axes.
+
+    >>> from minigrad import nn
+    >>> nn.Attention(8, 2, rng=0)(np.zeros((3, 5, 8))).shape
+    (3, 5, 8)
     """
 
     token_wise = True

@@ -68,6 +68,10 @@ class Conv2d(Convolution):
     Takes images (N, n_in, H, W), returns (N, n_out, H', W') with H' = (H + 2 padding - dilation (kh - 1) - 1)
     // stride + 1, and W' alike. Raises ValueError for other shapes and settings, TypeError without ``rng``.
     ``ops.conv2d`` says how it rounds in float32, and how to have it more exact.
+
+    >>> from minigrad import nn
+    >>> nn.Conv2d(3, 8, 5, padding=2, rng=0)(np.zeros((2, 3, 28, 28))).shape
+    (2, 8, 28, 28)
     """
 
     convolve = staticmethod(ops.conv2d)

@@ -24,6 +24,10 @@ class Dropout(Module, OwnState):
     and the place of each sample in the whole batch: not on ranks, micro-batches or a second run. Outside of
     a step each call has a new mask. Raises ValueError for p outside of 0 <= p < 1, and in a step for an input
     whose first axis is no multiple of the samples.
+
+    >>> from minigrad import nn
+    >>> nn.Dropout(0.5, rng=0).eval()([1.0, 2.0]).data.tolist()
+    [1.0, 2.0]
     """
 
     token_wise = True

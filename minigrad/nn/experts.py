@@ -52,6 +52,10 @@ class Experts(Module, OwnState):
 
     ``routed`` and ``dropped`` count choices, and those without a place. ``hidden`` is by default 4 width.
     Raises ValueError for settings out of range, and for x without these axes.
+
+    >>> from minigrad import nn
+    >>> nn.Experts(8, 4, rng=0)(np.zeros((3, 5, 8))).shape
+    (3, 5, 8)
     """
 
     own_state = ("routed", "dropped")

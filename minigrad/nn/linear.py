@@ -23,6 +23,10 @@ class Linear(Module):
     """y = x w.T + b, weight (n_out, n_in) drawn uniformly within 1 / sqrt(n_in).
 
     Takes (..., n_in), returns (..., n_out). Raises ValueError for another shape, TypeError without ``rng``.
+
+    >>> from minigrad import nn
+    >>> nn.Linear(6, 3, rng=0)(np.zeros((2, 6))).shape
+    (2, 3)
     """
 
     token_wise = True

@@ -119,6 +119,10 @@ class LayerNorm(Module):
     """Normalises the last axis, or axes, of each sample, then scales and shifts it.
 
     ``features`` is the size of that axis, or the shape of these axes.
+
+    >>> from minigrad import nn
+    >>> nn.LayerNorm(2)([[1.0, 3.0]]).data.round(3).tolist()
+    [[-1.0, 1.0]]
     """
 
     token_wise = True

@@ -61,7 +61,12 @@ class AvgPool(Pool):
 
 
 class MaxPool2d(MaxPool):
-    """The largest element of each window: (N, C, H, W) becomes (N, C, H', W'), else ValueError."""
+    """The largest element of each window: (N, C, H, W) becomes (N, C, H', W'), else ValueError.
+
+    >>> from minigrad import nn
+    >>> nn.MaxPool2d(2)([[[[1.0, 2.0], [3.0, 4.0]]]]).data.tolist()
+    [[[[4.0]]]]
+    """
 
     pool = staticmethod(ops.max_pool2d)
 

@@ -25,6 +25,10 @@ class TokenEmbedding(Module):
 
     There are ``symbols`` symbols and ``length`` places, all learned. Raises ValueError for longer
     rows, and for x without these axes.
+
+    >>> from minigrad import nn
+    >>> nn.TokenEmbedding(50, 8, 12, rng=0)([[1, 2, 3]]).shape
+    (1, 3, 8)
     """
 
     token_wise = True

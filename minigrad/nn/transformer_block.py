@@ -26,6 +26,10 @@ class TransformerBlock(Module):
     in GPT-2). ``feed_forward`` has ``hidden`` neurons with a GELU, by default 4 width, or is the module that
     is passed, such as ``Experts``. ``p`` is the probability of dropout before each sum. Keywords are passed
     on to the attention.
+
+    >>> from minigrad import nn
+    >>> nn.TransformerBlock(8, 2, rng=0)(np.zeros((3, 5, 8))).shape
+    (3, 5, 8)
     """
 
     token_wise = True

@@ -1,6 +1,10 @@
 """Activation functions of several steps; as the ops of ``elementwise`` they treat every element alone.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+
+>>> from minigrad import ops
+>>> ops.gelu([0.0, 1.0]).data.round(3).tolist()
+[0.0, 0.841]
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """Attention: each token of a sequence takes a mean of the values of the tokens that it may see.
 
 Lecture section: back-propagation. Lesson: 17_sequences.
+
+>>> from minigrad import ops
+>>> ops.attention(*[[[[[1.0]], [[2.0]]]]] * 3).shape
+(1, 2, 1, 1)
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 ``direct`` is the readable form and the oracle of the fast ones.
 Lecture section: back-propagation. Lesson: 02_backpropagation.
+
+>>> from minigrad import ops
+>>> ops.conv2d([[[[1.0, 2.0, 3.0]]]], [[[[1.0, 1.0]]]]).data.tolist()
+[[[[3.0, 5.0]]]]
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """Convolution, max pooling and ReLU, three layers that often follow one another.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+
+>>> from minigrad import ops
+>>> ops.conv_pool2d([[[[1.0, 2.0, 3.0]]]], [[[[1.0, 1.0]]]], pool=(1, 2)).data.tolist()
+[[[[5.0]]]]
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """Losses of labels: means over samples, or pixels, of logits (N, classes) or (N, classes, ...).
 
 Lecture section: gradient descent. Lesson: 01_gradient_descent.
+
+>>> from minigrad import ops
+>>> round(ops.cross_entropy([[0.0, 0.0]], [1]).item(), 3)
+0.693
 """
 
 from __future__ import annotations

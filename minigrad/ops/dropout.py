@@ -1,4 +1,9 @@
-"""Dropout (Srivastava et al. 2014). Lecture section: back-propagation. Lesson: 02_backpropagation."""
+"""Dropout (Srivastava et al. 2014). Lecture section: back-propagation. Lesson: 02_backpropagation.
+
+>>> from minigrad import ops
+>>> ops.dropout([1.0, 2.0], p=0.0, rng=np.random.default_rng(0)).data.tolist()
+[1.0, 2.0]
+"""
 
 from __future__ import annotations
 

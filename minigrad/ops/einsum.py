@@ -1,6 +1,10 @@
 """Sums of products, named by letters: einsum, made of the ops for diagonals, products and sums.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+
+>>> from minigrad import ops
+>>> ops.einsum("ij,j->i", [[1.0, 2.0]], [3.0, 4.0]).data.tolist()
+[11.0]
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """Ops that treat every element alone; shapes broadcast as in NumPy.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation.
+
+>>> from minigrad import ops
+>>> ops.maximum([1.0, 5.0], 2.0).data.tolist()
+[2.0, 5.0]
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """Ops that take elements along an axis by their indices there, or put values there.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+
+>>> from minigrad import ops
+>>> ops.gather([[1.0, 2.0]], [[1, 0]], axis=1).data.tolist()
+[[2.0, 1.0]]
 """
 
 from __future__ import annotations

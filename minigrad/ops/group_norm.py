@@ -1,6 +1,10 @@
 """Normalisation of each sample by itself, over groups of its channels.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+
+>>> from minigrad import ops
+>>> ops.group_norm([[[1.0], [3.0]]], [1.0, 1.0], [0.0, 0.0], groups=1).data.round(3).tolist()
+[[[-1.0], [1.0]]]
 """
 
 from __future__ import annotations

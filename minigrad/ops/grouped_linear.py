@@ -1,6 +1,10 @@
 """Rows in groups, each of which is multiplied by a matrix of its own, as by the experts of a mixture.
 
 Lecture section: back-propagation. Lesson: 18_experts.
+
+>>> from minigrad import ops
+>>> ops.grouped_linear([[1.0], [1.0]], [[[2.0]], [[3.0]]], [[0.0], [0.0]], counts=[1, 1]).data.tolist()
+[[2.0], [3.0]]
 """
 
 from __future__ import annotations

@@ -1,6 +1,10 @@
 """Normalisation of each sample over its last axes.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+
+>>> from minigrad import ops
+>>> ops.layer_norm([[1.0, 3.0]], [1.0, 1.0], [0.0, 0.0]).data.round(3).tolist()
+[[-1.0, 1.0]]
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Products of matrices. Lecture section: back-propagation. Lesson: 02_backpropagation."""
+"""Products of matrices. Lecture section: back-propagation. Lesson: 02_backpropagation.
+
+>>> from minigrad import ops
+>>> ops.linear([[1.0, 2.0]], [[3.0, 4.0]], [5.0]).data.tolist()
+[[16.0]]
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,10 @@
 """Losses of two arrays of one shape: by default each is the mean over elements.
 
 So a share of a batch weighs in by its size. Lecture section: back-propagation. Lesson: 02_backpropagation.
+
+>>> from minigrad import ops
+>>> ops.mse([1.0, 2.0], [1.0, 4.0]).item()
+2.0
 """
 
 from __future__ import annotations

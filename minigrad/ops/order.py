@@ -1,6 +1,10 @@
 """Ops that order elements: values have gradients, places have none.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+
+>>> from minigrad import ops
+>>> ops.sort([3.0, 1.0, 2.0]).data.tolist()
+[1.0, 2.0, 3.0]
 """
 
 from __future__ import annotations

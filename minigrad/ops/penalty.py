@@ -1,6 +1,10 @@
 """A penalty that a layer adds to the loss, carried by the layer's value.
 
 Lecture section: back-propagation. Lesson: 18_experts.
+
+>>> from minigrad import ops
+>>> ops.with_penalty([1.0, 2.0], ops.mean([3.0]), weight=0.1).data.tolist()
+[1.0, 2.0]
 """
 
 from __future__ import annotations

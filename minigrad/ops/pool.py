@@ -1,6 +1,10 @@
 """Pooling of images, (N, C, H, W) to the reader and channels-last in memory.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation.
+
+>>> from minigrad import ops
+>>> ops.max_pool2d([[[[1.0, 2.0], [3.0, 4.0]]]], kernel=2).data.tolist()
+[[[[4.0]]]]
 """
 
 from __future__ import annotations

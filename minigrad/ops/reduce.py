@@ -1,4 +1,9 @@
-"""Ops that reduce axes. Lecture section: back-propagation. Lesson: 02_backpropagation."""
+"""Ops that reduce axes. Lecture section: back-propagation. Lesson: 02_backpropagation.
+
+>>> from minigrad import ops
+>>> ops.mean([[1.0, 2.0], [3.0, 6.0]], axis=0).data.tolist()
+[2.0, 4.0]
+"""
 
 from __future__ import annotations
 

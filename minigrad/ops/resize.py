@@ -1,6 +1,10 @@
 """Images of another size: adaptive pooling, and interpolation, whose pixels are copies or blends.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+
+>>> from minigrad import ops
+>>> ops.adaptive_avg_pool2d([[[[1.0, 3.0]]]], output_size=1).data.tolist()
+[[[[2.0]]]]
 """
 
 from __future__ import annotations

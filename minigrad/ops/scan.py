@@ -1,6 +1,10 @@
 """Ops whose result at each place depends on all elements up to there.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+
+>>> from minigrad import ops
+>>> ops.cumsum([1.0, 2.0, 3.0], axis=0).data.tolist()
+[1.0, 3.0, 6.0]
 """
 
 from __future__ import annotations

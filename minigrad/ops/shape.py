@@ -1,4 +1,9 @@
-"""Ops that rearrange elements. Lecture section: back-propagation. Lesson: 02_backpropagation."""
+"""Ops that rearrange elements. Lecture section: back-propagation. Lesson: 02_backpropagation.
+
+>>> from minigrad import ops
+>>> ops.concatenate([[1.0], [2.0]], axis=0).data.tolist()
+[1.0, 2.0]
+"""
 
 from __future__ import annotations
 

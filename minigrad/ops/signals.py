@@ -1,6 +1,10 @@
 """Convolution and pooling of signals, (N, C, L): a signal is an image of one row.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+
+>>> from minigrad import ops
+>>> ops.conv1d([[[1.0, 2.0, 3.0]]], [[[1.0, 1.0]]]).data.tolist()
+[[[3.0, 5.0]]]
 """
 
 from __future__ import annotations

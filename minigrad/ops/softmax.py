@@ -1,6 +1,10 @@
 """Softmax, its logarithm, and the logarithm of its denominator.
 
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``ops/__init__.py``.
+
+>>> from minigrad import ops
+>>> ops.softmax([0.0, 0.0]).data.tolist()
+[0.5, 0.5]
 """
 
 from __future__ import annotations

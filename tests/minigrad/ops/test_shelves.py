@@ -18,7 +18,7 @@ OPS = ROOT / "minigrad" / "ops"
 READABLE = [file for file in sorted(OPS.glob("*.py")) if file.name != "__init__.py"]
 FAST = [file for file in sorted((OPS / "fast").glob("*.py")) if file.name != "__init__.py"]
 ON_GPU_INDICES_ARE_NOT_READ = {"gather.py", "linear.py"}  # what is out of range there becomes NaN
-MOST_LINES = 3_400  # of the readable shelf, since attention, penalties, experts and sixteen bits are on it
+MOST_LINES = 3_500  # of the readable shelf, of which each file has an example
 
 
 def names_in(text):

@@ -5,6 +5,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+FIRST_SCREEN = 150_000
+"""The most bytes that a browser may need before it shows a page."""
+
 
 class Elements(HTMLParser):
     """The ids of a page, its links, the sources and texts of its pictures, and the files loaded at once."""

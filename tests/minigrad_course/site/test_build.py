@@ -23,12 +23,11 @@ from minigrad_course.site.template import Link, render
 
 from backends.entry import main
 from tests.bugs.mutant import mutant
-from tests.minigrad_course.site.links import faults, first_screen
+from tests.minigrad_course.site.links import FIRST_SCREEN, faults, first_screen
 from tests.minigrad_course.site.notebook_runs import runs_cell_by_cell
 from tests.minigrad_course.site.small_course import LESSON, explorables, write_course
 from tests.minigrad_course.site.source_course import gathered
 
-FIRST_SCREEN = 150_000  # bytes
 PICTURE = re.compile(r'<img src="([^"]+)"[^>]* alt="([^"]*)"')
 
 

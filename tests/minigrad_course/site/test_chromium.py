@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from minigrad_course.site.build import build
 
-from tests.minigrad_course.site.links import faults, first_screen
+from tests.minigrad_course.site.links import FIRST_SCREEN, faults, first_screen
 from tests.minigrad_course.site.small_course import explorables, write_course
 from tests.minigrad_course.site.visits import CHROMIUM, browser, visit
 
@@ -22,7 +22,6 @@ pytest.importorskip("playwright.sync_api", reason="no Playwright; pip install -e
 pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"there is no {CHROMIUM}")
 
 LESSON = "lessons/01_first/lesson.html"
-FIRST_SCREEN = 150_000  # bytes
 PLANTED = {
     "dead link": ("</h1>", '</h1><a href="nowhere.html">there</a>'),
     "dead anchor": ("</h1>", '</h1><a href="#nowhere">there</a>'),
