@@ -19,7 +19,7 @@ from .template import Link
 
 OPENING = re.compile(r"^(?:The slide asks|You need|Time|After this you can): .+?(?:\n\n|\Z)", re.M | re.S)
 PART = re.compile(r"^## (.+)$", re.MULTILINE)
-PREDICTION = re.compile(r'(PREDICTION_\d+ = <span class="s2)(?=">)')
+PREDICTION = re.compile(r'(PREDICTION_\d+ = <span class="s)(?=">)')
 SETUP, DRAWING = "Set-up: imports and settings", "Code of the drawing"
 PLACES = {
     ("allreduce", "05"): "A ring all-reduce",

@@ -19,8 +19,9 @@ Resolve = Callable[[str], str | None]
 
 FOREIGN = re.compile(r"[a-z]+:")
 SOURCES = re.compile(r"\bdoi:(?P<doi>10\.\S+?)(?=[.,;)]?(?:\s|$))|\barXiv:(?P<arxiv>\d{4}\.\d{4,5})")
+STRING = re.compile(r'class="s[12ade]"')
 UNSTYLED = re.compile(
-    r'<span class="(?!(?:[ck]\w?|ow|s[12adei]?|m[fhib]|n[cdf]|fm|g[di])")\w+">([^<]*)</span>'
+    r'<span class="(?!(?:[ck]\w?|ow|s[12ade]?|m[fhib]|n[cdf]|fm|g[di])")\w+">([^<]*)</span>'
 )
 LESSON = re.compile(r"(?<=Lesson: )\d\d_\w+")
 PATHS = re.compile(r"(?<![\w/])(?:minigrad|backends|lessons|tests|benchmarks)/[\w/.]*\w")
@@ -33,6 +34,7 @@ def code(text: str, language: str = "python") -> str:
     except ClassNotFound:
         lexer = get_lexer_by_name("text")
     inside = UNSTYLED.sub(r"\1", highlight(text, lexer, HtmlFormatter(nowrap=True)))
+    inside = STRING.sub('class="s"', inside).replace('</span><span class="s">', "")
     return f'<pre class="code" tabindex="0"><code>{inside}</code></pre>\n'
 
 

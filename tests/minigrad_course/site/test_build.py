@@ -118,7 +118,7 @@ def has_its_parts(module, lesson, recording):
         assert place >= 0, f"{words} is not there, or not in its place"
     assert "<p>The slide asks: " not in text, "the opening is there twice"
     assert "<samp>1. A picture, in short" not in text, "an output repeats the heading of its part"
-    assert text.count("<summary>") == 3 and '<span class="s2 prediction">""</span>' in page
+    assert text.count("<summary>") == 3 and '<span class="s prediction">""</span>' in page
     words = dict(PICTURE.findall(page))
     assert words["figures/line.png"] == "A line that rises. height over steps."
     assert words["figures/bare.png"] == "Made without pyplot."
