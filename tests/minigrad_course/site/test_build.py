@@ -4,16 +4,17 @@ lessons/minigrad_course/handout/repository.py: a page of a small course holds wh
 twice, and nothing that is private.
 """
 
+import ast
 import json
 import re
 import shutil
 import sys
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from minigrad_course.lesson.lessons import Lesson, lessons
-from minigrad_course.site import lesson_page, markdown, schedule_picture
+from minigrad_course.site import lesson_page, markdown, module_page, schedule_picture
 from minigrad_course.site.build import build
 from minigrad_course.site.cells import read_cells
 from minigrad_course.site.notebook import notebook
@@ -25,7 +26,7 @@ from backends.entry import main
 from tests.bugs.mutant import mutant
 from tests.minigrad_course.site.links import FIRST_SCREEN, faults, first_screen
 from tests.minigrad_course.site.notebook_runs import runs_cell_by_cell
-from tests.minigrad_course.site.small_course import LESSON, explorables, write_course
+from tests.minigrad_course.site.small_course import LAYER, LESSON, explorables, write_course
 from tests.minigrad_course.site.source_course import gathered
 
 PICTURE = re.compile(r'<img src="([^"]+)"[^>]* alt="([^"]*)"')
@@ -196,14 +197,39 @@ def test_every_explorable_has_a_part_in_the_lessons():
         assert part, f"no heading of lesson {number} has the words {words!r}: where does {name}.html belong?"
 
 
-def test_what_users_call_comes_before_helpers(site):
-    page = (site / "minigrad" / "nn" / "layer.html").read_text(encoding="utf-8")
+def shows_what_users_call_first(module):
+    """What a package exports, with the settings that a base class takes; then the helpers."""
+    classes = {node.name: node for node in ast.parse(LAYER).body if isinstance(node, ast.ClassDef)}
+    empty = markdown.Markdown(lambda path: None)
+    page = module.body(PurePosixPath("minigrad/nn/layer.py"), LAYER, empty, ["Layer"], classes)
     names = re.findall(r'<(?:h2|h3) id="([^"]+)">', page)
     assert names == ["Layer", "helpers-of-this-module", "sized", "Base"]
-    assert "Layer(n_in: int, *, bias: bool=True)" in re.sub(r"</?span[^>]*>", "", page)
+    assert "\nLayer(n_in: int, *, bias: bool=True)\n" in re.sub(r"</?span[^>]*>", "", page)
+    links = module.contents(LAYER, "layer.html", ["Layer"])
+    assert [link.text for link in links] == ["Layer", "Helpers of this module"]
+
+
+def test_what_users_call_comes_before_helpers(site):
+    shows_what_users_call_first(module_page)
     library = (site / "library.html").read_text(encoding="utf-8")
     assert "nn/layer.html#Layer" in library and "sized" not in library and "one.html" not in library
     assert 'href="minigrad/one.html"' in (site / "modules.html").read_text(encoding="utf-8")
+    assert "Helpers of" in (site / "minigrad" / "nn" / "layer.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("if first and others else known", "if first and not others else known"),
+        ("arguments.args[1:]", "arguments.args"),
+        ('return next((call for call in calls if call), "")', 'return ""'),
+        (".replace(base.name, node.name, 1)", ""),
+        ("(node is None or not public or name in public)", "(node is None or name)"),
+    ],
+)
+def test_a_broken_page_of_a_module_is_seen(right, wrong):
+    with pytest.raises(AssertionError):
+        shows_what_users_call_first(mutant("minigrad_course.site.module_page", (right, wrong)))
 
 
 def test_the_guide_lists_its_sections(site):

@@ -117,7 +117,9 @@ def test_an_answer_opens_after_a_prediction(page):
     assert question.locator("label.wrong").count() == question.locator("label.right").count() == 1
 
 
-def test_the_prediction_is_in_the_program_and_is_kept(page, site):
+def keeps_what_a_reader_did(page, site):
+    """The prediction is written into the program and kept; so are the parts that were read."""
+    page.goto((site / LESSON).as_uri())
     page.locator(".question input[value=a]").check()
     assert 'PREDICTION_1 = "a"' in page.locator(".question pre").first.inner_text()
     page.reload()
@@ -127,6 +129,32 @@ def test_the_prediction_is_in_the_program_and_is_kept(page, site):
     page.goto((site / "lessons" / "index.html").as_uri())
     progress = page.locator(".progress").all_inner_texts()
     assert progress == ["2 of 2 parts read, 1 of 1 questions answered"]
+
+
+def test_what_a_reader_did_is_kept(page, site):
+    keeps_what_a_reader_did(page, site)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ('place.textContent = `"${choice().value}"`', "place"),
+        ("    keep();\n    write();", "    write();"),
+        ("own.answers[input.name] === input.value", "false"),
+        ("own.read.push(...read); keep();", ""),
+        ("card.append(line);", ""),
+    ],
+)
+def test_a_broken_script_is_seen(page, site, tmp_path, right, wrong):
+    copy = tmp_path.resolve() / "site"
+    shutil.copytree(site, copy)
+    script = copy / "assets" / "site.js"
+    text = script.read_text(encoding="utf-8")
+    assert text.count(right) == 1
+    script.write_text(text.replace(right, wrong), encoding="utf-8")
+    page.set_default_timeout(2_000)
+    with pytest.raises(Exception, match=r"assert|Timeout"):
+        keeps_what_a_reader_did(page, copy)
 
 
 def test_the_contents_mark_where_the_reader_is(page):
