@@ -55,28 +55,37 @@ for (const card of document.querySelectorAll("[data-parts]")) {
   card.append(line);
 }
 
-// Where the reader is: the last heading in the upper third. A part is read once the end of it was on the screen
+// Where the reader is: the last heading in the upper third
 const headings = [...document.querySelectorAll("main h2[id]")];
 const sections = [...document.querySelectorAll(".beside a, .contents a")];
+const tops = () => headings.map((heading) => heading.getBoundingClientRect().top);
 function mark() {
-  const tops = headings.map((heading) => heading.getBoundingClientRect().top);
-  const ends = [...tops.slice(1), document.querySelector("main").getBoundingClientRect().bottom];
-  const current = headings[tops.findLastIndex((top) => top < innerHeight / 3)]?.id;
-  const read = headings.map((heading) => heading.id).filter((id, i) => ends[i] < innerHeight && !own.read.includes(id));
-  if (read.length && /^lessons\/\d/.test(here)) { own.read.push(...read); keep(); }
+  const current = headings[tops().findLastIndex((top) => top < innerHeight / 3)]?.id;
   for (const link of sections) {
     const id = decodeURIComponent(link.hash.slice(1));
-    link.classList.toggle("read", own.read.includes(id));
+    link.classList.toggle("seen", own.read.includes(id));
     if (id && id === current) link.setAttribute("aria-current", "location"); else link.removeAttribute("aria-current");
   }
 }
+
+// A part of a lesson is read once the end of it has been on the screen for a moment
+function read() {
+  const ends = [...tops().slice(1), document.querySelector("main").getBoundingClientRect().bottom];
+  const ids = headings.map((heading) => heading.id);
+  own.read.push(...ids.filter((id, i) => ends[i] > 0 && ends[i] < innerHeight && !own.read.includes(id)));
+  keep();
+  mark();
+}
 if (sections.length) {
-  let waiting = false;
-  addEventListener("scroll", () => {
+  let waiting = false, still = 0;
+  const moved = () => {
     if (!waiting) requestAnimationFrame(() => { waiting = false; mark(); });
     waiting = true;
-  }, { passive: true });
-  mark();
+    clearTimeout(still);
+    if (/^lessons\/\d/.test(here)) still = setTimeout(read, 700);
+  };
+  addEventListener("scroll", moved, { passive: true });
+  moved();
 }
 
 // Questions: predict, then reveal
