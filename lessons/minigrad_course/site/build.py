@@ -222,9 +222,9 @@ class Site:
         known = [PurePosixPath(name) for name in GUIDE if (self.root / name).is_file()]
         for path in known:
             self.make(path, str(self.url_of(path)))
-        found = [self.pages[str(self.url_of(path))] for path in known]
-        if found:
-            self.add(Page("guide.html", "Guide", pages.guide(found), "guide.html"))
+        guide = [self.pages[str(self.url_of(path))] for path in known]
+        if guide:
+            self.add(Page("guide.html", "Guide", pages.guide(guide), "guide.html"))
 
     def add_library(self) -> None:
         """What users call, family by family, and then all modules, those that a package exports first."""

@@ -106,9 +106,9 @@ def lessons(known: Iterable[Lesson], recordings: Mapping[str, Recording], rest: 
         time = f"<br>about {lesson.minutes} minutes" if lesson.minutes else ""
         text = lesson.file.read_text(encoding="utf-8")
         questions = lesson.file.with_name(QUESTIONS)
-        asked = questions.read_text(encoding="utf-8").count("\nPREDICTION_") if questions.is_file() else 0
-        parts = len(re.findall("^# ## ", text, re.MULTILINE)) + bool(asked)
-        data = f' data-page="lessons/{link.url}" data-parts="{parts}" data-questions="{asked}"'
+        count = questions.read_text(encoding="utf-8").count("\nPREDICTION_") if questions.is_file() else 0
+        parts = len(re.findall("^# ## ", text, re.MULTILINE)) + bool(count)
+        data = f' data-page="lessons/{link.url}" data-parts="{parts}" data-questions="{count}"'
         cards.append(card(link, escape(lesson.question or lesson.section) + time, image, data))
     return f'<h1>Lessons</h1>\n<div class="cards lessons">{"".join(cards)}</div>\n{rest}'
 

@@ -55,7 +55,7 @@ def chromium():
         yield program
 
 
-def seen(chromium, file, site):
+def faults_on(chromium, file, site):
     """What is wrong with a page, read and shown."""
     size = first_screen(file)
     large = [f"larger than {FIRST_SCREEN:,} bytes: {size:,}"] if size > FIRST_SCREEN else []
@@ -68,7 +68,7 @@ def test_a_reader_meets_no_fault_on_any_page(site, chromium):
     assert len(pages) > 10
     faulty = {}
     for file in pages:
-        words = seen(chromium, file, site)
+        words = faults_on(chromium, file, site)
         print(f"{file.relative_to(site)}: {'; '.join(words) or 'ok'}", flush=True)
         faulty |= {file.relative_to(site).as_posix(): words} if words else {}
     assert not faulty
@@ -83,7 +83,7 @@ def test_a_planted_fault_is_seen(site, chromium, tmp_path, words):
     text = file.read_text(encoding="utf-8")
     assert old in text
     file.write_text(text.replace(old, new, 1), encoding="utf-8")
-    assert any(words in fault for fault in seen(chromium, file, copy))
+    assert any(words in fault for fault in faults_on(chromium, file, copy))
 
 
 @pytest.fixture

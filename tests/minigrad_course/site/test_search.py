@@ -1,5 +1,6 @@
-"""Laws of lessons/minigrad_course/site/assets/search_order.mjs, and of the index that build.py writes for it:
-what a reader looks for is found first. They need Node; ``test_chromium.py`` searches in a browser.
+"""Laws of lessons/minigrad_course/site/build.py: with the index that it writes, and the order of
+assets/search_order.mjs, a search finds first what a reader means. They need Node; ``test_chromium.py``
+searches in a browser.
 """
 
 import shutil
@@ -57,10 +58,10 @@ def index():
 
 def leads_to_what_is_meant(folder, index):
     script = f"{SEARCH} return data.queries.map((query) => searchOrder(data.index, query)[0]?.[0]);"
-    found = run(script, {"index": index, "queries": list(FIRST_HITS)}, folder)
+    first_hits = run(script, {"index": index, "queries": list(FIRST_HITS)}, folder)
     wrong = {
         query: first
-        for (query, url), first in zip(FIRST_HITS.items(), found, strict=True)
+        for (query, url), first in zip(FIRST_HITS.items(), first_hits, strict=True)
         if not (first or "").startswith(url)
     }
     assert not wrong, wrong
