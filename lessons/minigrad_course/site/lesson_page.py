@@ -23,12 +23,12 @@ PREDICTION = re.compile(r'(PREDICTION_\d+ = <span class="s)(?=">)')
 SETUP, DRAWING = "Set-up: imports and settings", "Code of the drawing"
 PLACES = {
     ("allreduce", "05"): "A ring all-reduce",
-    ("pipeline", "13"): "Your own schedule",
+    ("pipeline", "13"): "Your own schedule|A schedule of your own",
     ("bytes", "03"): "VGG-16",
     ("bytes", "15"): "A trillion parameters",
     ("ring", "17"): "A ring of keys",
 }
-"""Words in the heading of the part in which a lesson's readers need an explorable, by both."""
+"""Patterns of the heading of the part in which a lesson's readers need an explorable, by both."""
 OPTION = re.compile(r"^- ([a-z]): ((?:.+\n?(?!- [a-z]:))+)", re.MULTILINE)
 FIGURES = "figures"
 
@@ -86,7 +86,7 @@ def part_of(explorable: str, lesson: Lesson) -> str:
     words = PLACES.get((PurePosixPath(explorable).stem, lesson.number))
     cells = read_cells(lesson.file.read_text(encoding="utf-8"))
     parts = (part for cell in cells if cell.prose for part in PART.findall(cell.text))
-    return next((part for part in parts if words is not None and words in part), "")
+    return next((part for part in parts if words and re.search(words, part)), "")
 
 
 def play(link: Link) -> str:
