@@ -21,6 +21,10 @@ class ElementLoss(WeightedMean):
 
     The ``reduction`` is "mean", over all elements, or "sum", over those of the whole batch also where ranks
     share it. Raises ValueError for another one, and as the op.
+
+    >>> from minigrad import nn
+    >>> nn.MSELoss(reduction="sum")([1.0, 2.0], [0.0, 4.0]).item()
+    5.0
     """
 
     op: ClassVar[Callable[..., Tensor]]
@@ -29,6 +33,10 @@ class ElementLoss(WeightedMean):
         check_choice("reduction", reduction, ("mean", "sum"))
         self.reduction, self.settings = reduction, settings
         super().__init__(lambda out, y: type(self).op(out, y, reduction="none", **settings).sum(), self.count)
+
+    def __repr__(self) -> str:
+        settings = {"reduction": self.reduction, **self.settings}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
 
     def __call__(self, out: Any, y: Any) -> Tensor:
         return type(self).op(out, y, reduction=self.reduction, **self.settings)

@@ -48,7 +48,7 @@ def listed(tmp_path, monkeypatch, capsys):
 def the_times_are_said(module: ModuleType, listed) -> None:
     """Of a lesson with times, and of one without: there nothing is said, rather than 0."""
     timed = replace(FIRST, question="How far down?", minutes=45, seconds=20)
-    untimed = replace(FIRST, number="02", section="somewhere else", minutes=0, seconds=0)
+    untimed = replace(FIRST, number="02", section="somewhere else", question="", minutes=0, seconds=0)
     rows = [line for line in listed(module, [timed, untimed]).splitlines() if line.startswith("│ 0")]
     cells = [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]
     assert cells == [
