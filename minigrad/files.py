@@ -13,9 +13,8 @@ def data_folder(folder: str | Path | None = None) -> Path:
     """``folder``, or by default MINIGRAD_DATA; raises FileNotFoundError where there is none."""
     name = str(folder or os.environ.get("MINIGRAD_DATA", ""))
     if not name or not (path := Path(os.path.expanduser(name))).is_dir():
-        raise FileNotFoundError(
-            f"{name or 'nothing'} is not a folder; pass the one with the files, or set MINIGRAD_DATA to it"
-        )
+        wrong = f"{name} is no folder" if name else "no folder is given"
+        raise FileNotFoundError(f"{wrong}; pass the one with the files, or set MINIGRAD_DATA to it")
     return path
 
 

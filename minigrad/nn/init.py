@@ -1,7 +1,7 @@
 """Functions that fill a parameter in place with numbers to begin with, by PyTorch's names; each returns it.
 
-Random ones take ``rng``, a generator, the same on every rank. Sources: Glorot and Bengio 2010 (xavier), He et
-al. 2015 (kaiming).
+Random ones take ``rng``, a generator or a seed, the same on every rank; TypeError for anything else. Sources:
+Glorot and Bengio 2010 (xavier), He et al. 2015 (kaiming).
 Lecture section: back-propagation. Lesson: 02_backpropagation, by ``nn/__init__.py``.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 from ..device import array_module
 from ..lookup import check_choice, lookup
 from ..tensor import Tensor
-from .initial_weights import Rng, sample
+from .initial_weights import Rng, generator, sample
 
 GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "leaky_relu": math.sqrt(2)}
 """The factor that keeps the size of activations; with a slope a of a leaky ReLU, by sqrt(1 + a^2) smaller."""
@@ -31,29 +31,29 @@ def constant_(tensor: Tensor, value: float) -> Tensor:
 zeros_, ones_ = partial(constant_, value=0.0), partial(constant_, value=1.0)
 
 
-def uniform_(tensor: Tensor, low: float = 0.0, high: float = 1.0, *, rng: Rng) -> Tensor:
+def uniform_(tensor: Tensor, low: float = 0.0, high: float = 1.0, *, rng: Rng | int) -> Tensor:
     """Uniform in low <= x < high."""
-    return fill(tensor, partial(rng.uniform, low, high))
+    return fill(tensor, partial(generator(tensor, rng).uniform, low, high))
 
 
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, *, rng: Rng) -> Tensor:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, *, rng: Rng | int) -> Tensor:
     """Normal with this mean and standard deviation."""
-    return fill(tensor, partial(rng.normal, mean, std))
+    return fill(tensor, partial(generator(tensor, rng).normal, mean, std))
 
 
-def xavier_uniform_(tensor: Tensor, gain: float = 1.0, *, rng: Rng) -> Tensor:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, *, rng: Rng | int) -> Tensor:
     """Uniform, of the standard deviation of ``xavier_normal_``."""
     bound = math.sqrt(3) * xavier(tensor, gain)
     return uniform_(tensor, -bound, bound, rng=rng)
 
 
-def xavier_normal_(tensor: Tensor, gain: float = 1.0, *, rng: Rng) -> Tensor:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, *, rng: Rng | int) -> Tensor:
     """Normal with the standard deviation gain sqrt(2 / (fan_in + fan_out))."""
     return normal_(tensor, std=xavier(tensor, gain), rng=rng)
 
 
 def kaiming_uniform_(
-    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", *, rng: Rng
+    tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", *, rng: Rng | int
 ) -> Tensor:
     """Uniform, of the standard deviation of ``kaiming_normal_``; a = sqrt(5) is that of our linear layers."""
     bound = math.sqrt(3) * kaiming(tensor, a, mode, nonlinearity)
@@ -61,7 +61,7 @@ def kaiming_uniform_(
 
 
 def kaiming_normal_(
-    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", *, rng: Rng
+    tensor: Tensor, a: float = 0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", *, rng: Rng | int
 ) -> Tensor:
     """Normal with the standard deviation gain / sqrt(fan), of the ``mode`` "fan_in" or "fan_out"."""
     return normal_(tensor, std=kaiming(tensor, a, mode, nonlinearity), rng=rng)

@@ -13,19 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from ..module import Module
 from ..ops.dropout import generator_needed
 
 BLOCK = 1 << 16  # numbers drawn at a time
 Rng = np.random.Generator
 
 
-def generator(layer: Module, rng: Rng | int | None) -> Rng:
-    """``rng``, or a new generator of the seed that it is; raises TypeError for anything else."""
+def generator(user: object, rng: Rng | int | None) -> Rng:
+    """``rng``, or a new generator of the seed that it is; for anything else TypeError, with user's class."""
     if isinstance(rng, numbers.Integral):
         return np.random.default_rng(int(rng))
     if not isinstance(rng, Rng):
-        raise generator_needed(type(layer).__name__, rng)
+        raise generator_needed(type(user).__name__, rng)
     return rng
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .. import ops
+from ..keyword_settings import positions_and_settings
 from ..lookup import check_choice
 from ..tensor import Tensor
 from ..weighted_mean import WeightedMean
@@ -20,7 +21,7 @@ class ElementLoss(WeightedMean):
     """A loss with a term for each element, the ``op`` with its settings, on which every backend trains alike.
 
     The ``reduction`` is "mean", over all elements, or "sum", over those of the whole batch also where ranks
-    share it. Raises ValueError for another one, and as the op.
+    share it. Raises ValueError for another one, TypeError for a setting that the op has not, and as the op.
 
     >>> from minigrad import nn
     >>> nn.MSELoss(reduction="sum")([1.0, 2.0], [0.0, 4.0]).item()
@@ -31,6 +32,10 @@ class ElementLoss(WeightedMean):
 
     def __init__(self, *, reduction: str = "mean", **settings: Any):
         check_choice("reduction", reduction, ("mean", "sum"))
+        _, names = positions_and_settings(type(self).op)
+        if unknown := settings.keys() - set(names):
+            takes = ", ".join(f"{name}=" for name in names)
+            raise TypeError(f"{type(self).__name__} takes {takes} and not {', '.join(sorted(unknown))}")
         self.reduction, self.settings = reduction, settings
         super().__init__(lambda out, y: type(self).op(out, y, reduction="none", **settings).sum(), self.count)
 

@@ -41,7 +41,7 @@ def test_pickles_are_refused_with_the_way_out(tmp_path):
 
 def test_what_is_missing_or_damaged_is_named(tmp_path, monkeypatch):
     monkeypatch.delenv("MINIGRAD_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match="nothing is not a folder; pass the one"):
+    with pytest.raises(FileNotFoundError, match="no folder is given; pass the one"):
         data_folder()
     with pytest.raises(FileNotFoundError, match="has no train.bin; unpack the binary version, cifar-100"):
         cifar.load(100, tmp_path)

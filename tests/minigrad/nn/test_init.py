@@ -54,3 +54,13 @@ def test_what_has_no_fan_is_refused():
         init.xavier_normal_(Parameter(np.zeros(3)), rng=np.random.default_rng(0))
     with pytest.raises(ValueError, match="unknown nonlinearity 'gelu'; choose one of linear, sigmoid"):
         init.kaiming_normal_(Parameter(np.zeros((2, 3))), nonlinearity="gelu", rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("fill", [init.uniform_, init.normal_, init.xavier_uniform_, init.kaiming_normal_])
+def test_a_seed_is_its_generator_and_anything_else_is_refused(fill):
+    by_seed, by_generator = (
+        fill(Parameter(np.zeros((3, 4))), rng=rng).numpy() for rng in (7, np.random.default_rng(7))
+    )
+    np.testing.assert_array_equal(by_seed, by_generator)
+    with pytest.raises(TypeError, match=r"got rng=None; write rng = np.random.default_rng\(0\)"):
+        fill(Parameter(np.zeros((3, 4))), rng=None)

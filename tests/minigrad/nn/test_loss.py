@@ -38,3 +38,5 @@ def test_another_reduction_is_refused():
         nn.MSELoss(reduction="none")
     with pytest.raises(TypeError, match="no label_smoothing; take CrossEntropyLoss"):
         nn.NLLLoss(label_smoothing=0.1)
+    with pytest.raises(TypeError, match="HuberLoss takes delta=, reduction= and not delt"):
+        nn.HuberLoss(delt=1.0)
