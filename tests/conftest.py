@@ -1,7 +1,7 @@
 """The lanes of the tests, and the surroundings that all tests need.
 
 ``pytest`` runs the quick lane: the laws, every strategy, real MPI. ``pytest --double`` runs the tests that
-compute on a double of CuPy, and ``pytest --thorough`` every test, on nearly four times as many examples.
+compute on a double of CuPy, and ``pytest --thorough`` every test, on five times as many examples.
 ``--share 3/20`` runs the third of 20 shares of a lane. With HYPOTHESIS_PROFILE=short a law draws half of
 the quick lane's examples.
 
@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 SECONDS = Path(__file__).with_name("seconds.json")
 NEW = 1000.0  # seconds of a file that nobody has measured: it is not to come last
 COMMON = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-EXAMPLES = {"short": 7, "quick": 16, "thorough": 60}
+EXAMPLES = {"short": 7, "quick": 12, "thorough": 60}
 for name, number in EXAMPLES.items():
     settings.register_profile(name, COMMON, max_examples=number)
 

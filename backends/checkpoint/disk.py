@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -104,7 +104,7 @@ class Disk:
             with suppress(OSError):
                 if os.path.samestat(os.fstat(descriptor), os.stat(file)):  # else it was removed meanwhile
                     os.ftruncate(descriptor, 0)
-                    os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+                    os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
                     return partial(unlock, file, descriptor)
             os.close(descriptor)
 

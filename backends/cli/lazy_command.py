@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from functools import cached_property
 from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint
@@ -16,14 +17,17 @@ from typer.core import TyperCommand
 class LazyCommand(TyperCommand):
     """The command of an entry point, which names a function or a ``typer.Typer``.
 
-    Its help in the list of all commands is the docstring of that function, or of the ``Typer``'s function
-    with the command's name, read from the source text.
+    Its help in the list of all commands, which ``read_help`` reads from the source text, is the docstring of
+    that function, or of the ``Typer``'s function with the command's name.
     """
 
     def __init__(self, entry: EntryPoint):
-        functions = docstrings(entry.module)
-        super().__init__(entry.name, help=functions.get(entry.attr, functions.get(entry.name)))
+        super().__init__(entry.name)
         self.entry = entry
+
+    def read_help(self) -> None:
+        functions = docstrings(self.entry.module)
+        self.help = functions.get(self.entry.attr, functions.get(self.entry.name))
 
     @cached_property
     def loaded(self) -> Any:
@@ -32,6 +36,7 @@ class LazyCommand(TyperCommand):
         from minigrad.lookup import object_of
 
         check_variables()
+        gc.disable()  # all that is loaded stays: looking for what does not is a tenth of the time
         try:
             app = object_of(self.entry)
         except (ImportError, AttributeError) as error:
@@ -39,6 +44,9 @@ class LazyCommand(TyperCommand):
                 f"the command {self.name} is {self.entry.value}, which cannot be loaded: {error}; install "
                 "its package anew"
             ) from error
+        finally:
+            gc.freeze()
+            gc.enable()
         if not isinstance(app, typer.Typer):
             function, app = app, typer.Typer(add_completion=False)
             app.command()(function)

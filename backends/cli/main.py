@@ -38,8 +38,15 @@ class Commands(TyperGroup):
     def __init__(self, **settings: Any):
         super().__init__(**settings)
         own = [EntryPoint(name, f"backends.cli.{place}", GROUP) for name, place in OWN.items()]
-        for entry in (*own, *entry_points(group=GROUP)):
-            self.add_command(LazyCommand(entry), entry.name)
+        self.loaded_later = [LazyCommand(entry) for entry in (*own, *entry_points(group=GROUP))]
+        for command in self.loaded_later:
+            self.add_command(command)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all commands, which have their help from now on: no other command needs it."""
+        for command in self.loaded_later:
+            command.read_help()
+        return super().list_commands(ctx)
 
 
 app = typer.Typer(

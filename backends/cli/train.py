@@ -26,7 +26,6 @@ from .options import MOST_SAMPLES, ParallelOptions
 from .parallel import members
 from .run_folder import CURVES, FIGURES, LOG, MODEL, Json, RunFolder, check_writable, write_json
 from .strategy_flags import WithOptions
-from .trace_view import show_trace
 from .training import Training, report
 
 
@@ -116,6 +115,8 @@ def train(
                 console.print("no trace was written: the ranks that ended took their parts with them")
             if trace is not None and gathered is not None:
                 write_json(trace, chrome_trace(gathered, parallel.trace_notes()))
+                from .trace_view import show_trace  # it loads what draws
+
                 show_trace(gathered, folder / "timeline.png", console)
                 print_paths(console, picture=folder / "timeline.png", trace=trace)
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from minigrad import exact_convolutions
@@ -396,6 +395,11 @@ def progress_bar(
     console: Console, steps: int, *, shown: bool, done: int = 0
 ) -> Iterator[Callable[[int, float], None]]:
     """Draw a progress bar; the function to call after every step, with the step and its loss."""
+    if not (shown and console.is_interactive):
+        yield lambda step, loss: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     bar = Progress(
         TextColumn("training"),
         BarColumn(),
@@ -404,7 +408,6 @@ def progress_bar(
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not (shown and console.is_interactive),
         refresh_per_second=4,
     )
     task = bar.add_task("training", total=steps, completed=done, loss="-")

@@ -20,7 +20,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from backends import registry
-from backends.cli import curves, doctor, main, net_settings, parallel, run_folder, train, training
+from backends.cli import curves, doctor, main, net_settings, parallel, run_folder, trace_view, train, training
+from backends.cli.lazy_command import LazyCommand
 from backends.comm import run_ranks
 from backends.data_parallel import DataParallel
 from backends.launch import launch
@@ -161,7 +162,7 @@ def test_prove_data_by_model_with_the_default_plan(minigrad, tmp_path, net):
 
 @pytest.mark.usefixtures("few_digits")
 def test_a_plan_is_followed_and_written_down(minigrad, tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "show_trace", lambda *_: None)
+    monkeypatch.setattr(trace_view, "show_trace", lambda *_: None)
     (tmp_path / "plan.toml").write_text('1 = "gathered"\n3 = "column"\n5 = "classes"\n', encoding="utf-8")
     common = ["train", "--net", "mlp", "--batch", "100", "--epochs", "1", "--dtype", "float64"]
     common += ["--clip", "0.5"]
@@ -620,6 +621,8 @@ def test_the_list_of_commands_needs_neither_numpy_nor_the_commands():
     *table, last = ran.stdout.splitlines()
     assert last == "[]", last
     for name, command in typer.main.get_command(main.app).commands.items():  # pyright: ignore
+        if isinstance(command, LazyCommand):
+            command.read_help()
         first = " ".join((command.help or "").split()[:4])
         assert command.hidden or any(f" {name} " in line and first in line for line in table), name
 
