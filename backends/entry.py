@@ -3,11 +3,13 @@
 import sys
 
 from .process import rank
+from .process.cores import let_idle_threads_sleep
 from .process.signals import SIGNALS, guarded
 
 
 def main() -> None:
     """Run the command of ``sys.argv``; a signal to a rank of an MPI job ends the whole job at once."""
+    let_idle_threads_sleep()
     if rank.number() is None:
         guarded(load_and_run)
     else:

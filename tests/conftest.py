@@ -50,6 +50,8 @@ def settle():
     hear_signals()
     # Else each command that the tests start would compile the whole of minigrad.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    # Else the idle threads of OpenBLAS in each would spin for 0.1 s, which other workers need.
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "20")
     # Two workers compute on two cores: a product on several threads would wait for the other worker.
     threadpool_limits(1, "blas")
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from backends.data_parallel import DataParallel
 from minigrad import nn, ops, testing
+from minigrad.ops.fast.elementwise_loops import of_elements
 from tests.backends import weighted_mean_laws
 from tests.bugs.bug import Bug
 from tests.minigrad import token_loss_laws
@@ -15,6 +16,7 @@ from tests.minigrad.ops.fast.fast_form_laws import (
     in_both_forms,
     is_exact_in_loops,
     loops_are_the_readable_form,
+    loops_meet_no_gaps,
     write_exp,
     write_expm1,
     write_log1p,
@@ -50,6 +52,10 @@ def gradients_of_losses_are_differences() -> None:
     law(partial(ops.cross_entropy, weight=settings["weight"]), x, np.exp(x))
     y = np.array([[0.05, 0.25], [2.05, -3.15]])
     testing.gradient_matches_difference(partial(ops.huber_loss, delta=0.5), y, np.zeros_like(y))
+
+
+def loops_of_elements_meet_no_gaps() -> None:
+    loops_meet_no_gaps(of_elements, np.arange(6.0)[::-1], np.arange(12.0)[::2])
 
 
 def the_loss_of_tokens_is_their_mean() -> None:
@@ -180,7 +186,11 @@ BUGS = [
     Bug("the threshold of softplus is of x", "write_softplus", "y[i] = x[i] if z > threshold",
         "y[i] = x[i] if x[i] > threshold", large_numbers_have_their_softplus, "the value"),
     Bug("an array and its gradient are read in the order of their memory", "elementwise_loops.of_elements",
-        "a.transpose(order).reshape(-1)", 'a.ravel("K")', slopes_of_activations_are_differences, DIFFERENCE),
+        "np.ascontiguousarray(a.transpose(order))", 'a.ravel("K")', slopes_of_activations_are_differences,
+        DIFFERENCE),
+    Bug("loops are compiled again for arrays with gaps", "elementwise_loops.of_elements",
+        "np.ascontiguousarray(a.transpose(order))", "a.transpose(order)", loops_of_elements_meet_no_gaps,
+        "gaps"),
     Bug("a term of the exponential is left out", "exponential.pieces",
         "range(7 if is_single(dtype) else 13, 0, -1)", "range(6 if is_single(dtype) else 12, 0, -1)",
         functions_in_loops_are_exact, "write_exp: .* for", thorough=True),

@@ -10,13 +10,11 @@ from tests.bugs.suite import PARTS
 from tests.bugs.world import world_without_bugs
 from tests.conftest import settle
 
-ALL = [bug for bugs in PARTS.values() for bug in bugs]
+NAMED = [(f"{part}: {bug.name}", bug) for part, bugs in PARTS.items() for bug in bugs]
+ALL = [bug for _, bug in NAMED]
 BUGS = [
-    pytest.param(
-        ALL.index(bug), id=f"{part}: {bug.name}", marks=[pytest.mark.thorough] if bug.thorough else []
-    )
-    for part, bugs in PARTS.items()
-    for bug in bugs
+    pytest.param(number, id=name, marks=[pytest.mark.thorough] if bug.thorough else [])
+    for number, (name, bug) in enumerate(NAMED)
 ]
 
 

@@ -22,7 +22,8 @@ def of_elements(loop: Callable[..., None], *arrays: np.ndarray, settings: Sequen
     x = arrays[0]
     y = np.empty_like(x)
     order = sorted(range(x.ndim), key=lambda axis: -y.strides[axis])
-    *vectors, out = (a.transpose(order).reshape(-1) for a in (*arrays, y))  # the last one is a view
+    rows = (np.ascontiguousarray(a.transpose(order)) for a in (*arrays, y))
+    *vectors, out = (a.reshape(-1) for a in rows)  # the last one is a view
     loop(*vectors, *map(x.dtype.type, settings), out)
     return y
 

@@ -3,6 +3,8 @@ world that MPI, its launcher and what was asked for agree upon.
 """
 
 import os
+import subprocess
+import sys
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -213,3 +215,22 @@ def test_the_ranks_of_a_slurm_job_share_its_cores(monkeypatch, ranks):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     with threadpool_limits(1):
         assert threads_of_products(ranks) == max(1, launch.cores() // ranks)
+
+
+SHOWN = """
+import os, sys
+from backends import entry
+entry.load_and_run = lambda: print(os.environ["OPENBLAS_THREAD_TIMEOUT"], "numpy" in sys.modules)
+entry.main()
+"""
+
+
+@pytest.mark.parametrize(("own", "shown"), [(None, "20"), ("26", "26")])
+def test_idle_threads_sleep_soon_unless_a_variable_says_when(own, shown):
+    """It is set before NumPy loads the library that reads it."""
+    environ = {name: value for name, value in os.environ.items() if name != "OPENBLAS_THREAD_TIMEOUT"}
+    environ |= {"OPENBLAS_THREAD_TIMEOUT": own} if own else {}
+    ran = subprocess.run(
+        [sys.executable, "-c", SHOWN], env=environ, timeout=60, capture_output=True, encoding="utf-8"
+    )
+    assert ran.stdout.split() == [shown, "False"], ran.stderr

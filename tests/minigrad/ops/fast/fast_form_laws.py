@@ -148,6 +148,19 @@ def in_both_forms(law: Callable[..., None], *arguments: Any, **settings: Any) ->
         law(*arguments, **settings)
 
 
+def loops_meet_no_gaps(of_elements: Callable[..., np.ndarray], *arrays: np.ndarray) -> None:
+    """``of_elements`` gives a loop vectors without gaps, whatever the memory order of the arrays.
+
+    Others have another type, for which the loop would be compiled again, and would be slower.
+    """
+
+    def loop(*vectors: np.ndarray) -> None:
+        assert all(x.ndim == 1 and x.flags.c_contiguous for x in vectors), "a loop meets an array with gaps"
+        vectors[-1][...] = sum(vectors[:-1])
+
+    assert np.array_equal(of_elements(loop, *arrays), sum(arrays))
+
+
 def loops_are_the_readable_form(
     op: Callable[..., Any], g: np.ndarray, *inputs: np.ndarray, roundings: Any = None
 ) -> None:

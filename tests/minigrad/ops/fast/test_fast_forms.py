@@ -36,6 +36,7 @@ from tests.minigrad.ops.fast.fast_form_laws import (
     is_the_product,
     is_the_softmax,
     loops_are_the_readable_form,
+    loops_meet_no_gaps,
     sums_over_axes,
     sums_rows_as_add_at,
     sums_up_to_each,
@@ -192,6 +193,11 @@ def with_odd_numbers(shape, spread, odd):
     x = spread * np.random.default_rng(0).normal(size=math.prod(shape))
     x[: len(odd)] = odd[: x.size]
     return x.reshape(shape)
+
+
+@given(SHAPES, st.lists(ORDERS, min_size=1, max_size=3))
+def test_loops_meet_no_gaps(shape, orders):
+    loops_meet_no_gaps(of_elements, *(order(np.full(shape, float(i))) for i, order in enumerate(orders)))
 
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
