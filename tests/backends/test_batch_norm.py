@@ -15,12 +15,13 @@ from backends.comm.mailboxes import Deadlock
 from backends.consistency import synchronize_batch_norms
 from backends.data_parallel import DataParallel
 from backends.data_parallel.step_summary import StepSummary
-from backends.laws import messages_are, trains_like_serial
+from backends.laws import trains_like_serial
 from minigrad import Tape, Tensor, nn, ops
 from minigrad.data import Batch, shares
 from minigrad.serial import Serial
 from minigrad.traits import Traits
 from minigrad.work import forward_backward_pass
+from tests.backends.comm.sending_laws import messages_are
 from tests.bugs.mutant import mutant
 
 

@@ -7,9 +7,9 @@ from backends import laws
 from backends.comm import collectives, differentiable, run_ranks, wire
 from backends.comm.collectives.link import Link
 from backends.data_parallel.bucketed import Bucketed
-from backends.laws import is_adjoint, messages_are
 from minigrad import nn
 from tests.backends.comm import conformance
+from tests.backends.comm.sending_laws import is_adjoint, messages_are
 from tests.bugs.bug import Bug
 
 # Laws

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from backends import laws
 from backends.comm import differentiable, run_ranks
-from backends.laws import is_adjoint
 from minigrad import Tape, Tensor
+from tests.backends.comm.sending_laws import is_adjoint
 from tests.bugs.mutant import mutant
 
 

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from backends.comm import run_ranks
 from backends.comm.collectives import naive_allreduce, ring_allreduce
 from backends.data_parallel import DataParallel
-from backends.laws import Build, messages_are, trains_like_serial
+from backends.laws import Build, trains_like_serial
 from minigrad import ops, optim
 from minigrad.data import Batch, shares
 from minigrad.serial import Serial
 from minigrad.work import Work, forward_backward_pass
+from tests.backends.comm.sending_laws import messages_are
 from tests.nets import Forked, convolutional, grouped, odd
 from tests.nets import normalised_mlp as normalised
 from tests.nets import small_images_of as batches_of

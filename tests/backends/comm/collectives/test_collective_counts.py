@@ -14,8 +14,8 @@ from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import collectives, run_ranks
 from backends.comm.collectives.link import Link
-from backends.laws import messages_are
 from minigrad.data import shares
+from tests.backends.comm.sending_laws import messages_are
 from tests.backends.lanes import RANKS
 
 ITEM = 4  # bytes of a float32

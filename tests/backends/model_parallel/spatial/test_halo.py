@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from backends import laws
 from backends.comm import run_ranks
 from backends.comm.trace import Traced
-from backends.laws import is_adjoint
 from backends.model_parallel.layers.sharding import Shard
 from backends.model_parallel.spatial import halo
 from backends.model_parallel.spatial.receptive_field import RowRange, Window
 from minigrad import Tape, Tensor
 from minigrad.op import op
+from tests.backends.comm.sending_laws import is_adjoint
 from tests.backends.strict import Strict
 from tests.bugs.mutant import mutant
 
