@@ -126,6 +126,7 @@ def test_every_schedule_trains_like_serial(pool, n, recompute):
     pool.run(n, SCHEDULES.replace("RECOMPUTE", str(recompute)))
 
 
+@pytest.mark.thorough  # the next one is the quick lane's with three axes
 def test_data_by_stages_by_neurons(pool):
     pool.run(8, GRID)
 
