@@ -2,7 +2,7 @@
 
 ``pytest`` runs the quick lane: the laws, every strategy, real MPI. ``pytest --double`` runs the tests that
 compute on a double of CuPy, and ``pytest --thorough`` every test, on five times as many examples.
-``--share 3/20`` runs the third of 20 shares of a lane. With HYPOTHESIS_PROFILE=short a law draws half of
+``--share 3/20`` runs the third of 20 shares of a lane. With HYPOTHESIS_PROFILE=short a law draws 7 of
 the quick lane's examples.
 
 Files that take long come first, so that two workers end together: ``tests/seconds.json`` has the seconds of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -30,7 +31,7 @@ from ..registry import class_of, load_strategy
 from . import precision_proof
 from .console import new_console
 from .net_settings import NetSettings
-from .next_command import lesson_of
+from .next_command import NextCommand, lesson_of
 from .options import ParallelOptions, device_option, dtype_option, exact_option, seed_option
 from .parallel import ParallelConfig, chosen, members, ranks_of
 from .precision import Precision, loss_scale_of, loss_scale_option, precision_option
@@ -276,4 +277,7 @@ def prove(
     status = run(settings.parallel.ranks, settings.transport, work, recover=recover)
     if checked is not None and status == 0 and not any(failed):
         lesson_of(checked).show(Console())
+    elif any(failed) and not (locate or settings.numbers.is_half):
+        again = shlex.join(["minigrad", *sys.argv[1:], "--locate"])
+        NextCommand(again, "what is the first tensor that differs?").show(Console())
     sys.exit(1 if any(failed) else status)

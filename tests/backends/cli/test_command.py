@@ -198,6 +198,10 @@ def test_prove_exits_1_when_the_gradients_differ(minigrad, tmp_path, monkeypatch
     located = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))["located"]["first"]
     assert status == 1 and (located["direction"], located["end"]) == ("backward", "output")
     assert out.splitlines()[-1].startswith("FIRST DIFFERENCE: the loss or its weight, or what leads its ")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
+    *_, last = re.sub(r"\x1b\[[0-9;]*m", "", minigrad("prove", *THREADS, "--batch", "9")[1]).splitlines()
+    again = " ".join(["minigrad", "prove", *THREADS, "--batch", "9", "--locate"])
+    assert last == f"next: {again}  (what is the first tensor that differs?)"
 
 
 def test_prove_locates_nothing_in_a_right_step(minigrad, tmp_path):
