@@ -164,7 +164,8 @@ def test_the_output_of_the_readme_is_that_of_the_commands():
     last, *_, verdict = sample.splitlines()
     rows = r"│ (?:test accuracy|training time|samples per second) +│ ([\d.,]+)"
     accuracy, seconds, speed = (float(text.replace(",", "")) for text in re.findall(rows, sample))
-    history = History(632 * [0.015], seconds=seconds, samples=round(speed * seconds))
+    (loss,) = re.findall(r"loss ([\d.]+),", last)
+    history = History(632 * [float(loss)], seconds=seconds, samples=round(speed * seconds))
     assert last == epoch_line(7, 8, history, [accuracy / 100])
     (error,) = re.findall(r"to (\S+) ", verdict)
     row = {"max_rel_error": float(error), "max_abs_error": float(error), "worst_rank": 0}
