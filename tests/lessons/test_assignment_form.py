@@ -8,6 +8,7 @@ import re
 
 import pytest
 from minigrad_course.grading.assignment import find_assignments
+from minigrad_course.grading.own_assignment import TEMPLATE
 from minigrad_course.lesson.lessons import paragraph
 
 ASSIGNMENTS = {one.name.partition("_")[0]: one for one in find_assignments()}
@@ -141,3 +142,13 @@ def test_the_law_of_the_instructors_text_catches(right, wrong):
         wrong_text = wrong_text.replace("\n- Instead of task 5", "\nInstead of task 5")
     with pytest.raises(AssertionError):
         instructor_text_has_the_form(wrong_text, "a2", ASSIGNMENTS["a2"], hours)
+
+
+def test_a_new_assignment_has_the_sections():
+    text, instructor = (
+        (TEMPLATE / name).read_text(encoding="utf-8") for name in ("README.md", "instructor.md")
+    )
+    numbered = [heading for heading in sections(text) if heading[0].isdigit()]
+    assert list(sections(text)) == BEFORE + numbered + AFTER and len(numbered) == 2
+    assert list(sections(instructor)) == INSTRUCTOR
+    assert re.search(MOTIVE.format(100), text, re.DOTALL)
