@@ -26,6 +26,7 @@ class LazyCommand(TyperCommand):
         self.entry = entry
 
     def read_help(self) -> None:
+        """Take the help from the source text; there is none where that cannot be read."""
         functions = docstrings(self.entry.module)
         self.help = functions.get(self.entry.attr, functions.get(self.entry.name))
 
@@ -36,6 +37,7 @@ class LazyCommand(TyperCommand):
         from minigrad.lookup import object_of
 
         check_variables()
+        collects = gc.isenabled()
         gc.disable()  # all that is loaded stays: looking for what does not is a tenth of the time
         try:
             app = object_of(self.entry)
@@ -45,8 +47,8 @@ class LazyCommand(TyperCommand):
                 "its package anew"
             ) from error
         finally:
-            gc.freeze()
-            gc.enable()
+            if collects:
+                gc.enable()
         if not isinstance(app, typer.Typer):
             function, app = app, typer.Typer(add_completion=False)
             app.command()(function)

@@ -2,6 +2,7 @@
 what the command line writes, and what it says to a mistake. Ranks are threads here.
 """
 
+import gc
 import importlib.util
 import json
 import os
@@ -629,6 +630,18 @@ def test_the_list_of_commands_needs_neither_numpy_nor_the_commands():
             command.read_help()
         first = " ".join((command.help or "").split()[:4])
         assert command.hidden or any(f" {name} " in line and first in line for line in table), name
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_a_command_leaves_the_search_for_garbage_as_it_was(minigrad, collects):
+    """A process that runs many commands, as these tests or a notebook, would else keep what each held."""
+    (gc.enable if collects else gc.disable)()
+    frozen = gc.get_freeze_count()
+    try:
+        minigrad("train", "--net", "vg")
+        assert gc.isenabled() == collects and gc.get_freeze_count() <= frozen
+    finally:
+        gc.enable()
 
 
 def test_a_command_whose_package_is_gone_ends_in_one_line_and_no_other_does(tmp_path):
