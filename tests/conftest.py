@@ -111,12 +111,17 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def returned_memory():
-    """After each file the system gets back what is free: minigrad asks glibc to keep large arrays' memory."""
-    yield
+def pytest_runtest_logfinish():
+    """Give the system back what is free after a test: minigrad asks glibc to keep large arrays' memory."""
     with suppress(OSError, AttributeError, TypeError):  # other C libraries than glibc keep nothing
         ctypes.CDLL(None).malloc_trim(0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected_garbage():
+    """After each file what only refers to itself is let go of, and the arrays in it."""
+    yield
+    gc.collect()
 
 
 def share_of(items, share):

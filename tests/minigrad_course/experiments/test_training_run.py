@@ -3,6 +3,7 @@ last batch is smaller.
 """
 
 from dataclasses import replace
+from functools import cache
 
 import hypothesis.strategies as st
 import pytest
@@ -16,7 +17,10 @@ from minigrad.models import find_net
 from minigrad.serial import Serial
 from tests.bugs.mutant import mutant
 
-DIGITS = load("mnist5k")
+
+@cache
+def digits():
+    return load("mnist5k")
 
 
 def epochs_after(steps, size, samples):
@@ -29,7 +33,7 @@ def epochs_count_every_sample_once(run_of, steps, size, samples):
     """The epochs of a real training, asked after each of so many steps."""
 
     def work(comm):
-        data = replace(DIGITS, train=DIGITS.train[:samples], test=DIGITS.test[:1])
+        data = replace(digits(), train=digits().train[:samples], test=digits().test[:1])
         run = run_of(find_net("sigmoid"), data, Serial(), batch_size=size, dtype="float32")
         for step in range(1, steps + 1):
             run.advance(comm, 1)

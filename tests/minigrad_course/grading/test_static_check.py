@@ -593,19 +593,12 @@ def test_starters_and_solutions_are_not_refused(short):
     assert check(f"{starter}\nimport os\n", starter) is not None
 
 
-DEEP = [
-    "(" * 10**5,
-    "-" * 10**5 + "1",
-    "a" + ".b" * 10**5,
-    "1" + "+1" * 10**5,
-    "not " * 60000 + "x",
-    "x" * 10**7,
-]
-
-
-@pytest.mark.parametrize("text", DEEP, ids=[text[:3] for text in DEEP])
-def test_what_is_too_much_for_the_parser_is_refused_and_the_grader_goes_on(text):
-    refusals = check_in_process(text, "")
+@pytest.mark.parametrize(
+    ("first", "repeated", "last"),
+    [("", "(", ""), ("", "-", "1"), ("a", ".b", ""), ("1", "+1", ""), ("", "not ", "x"), ("", "x" * 100, "")],
+)
+def test_what_is_too_much_for_the_parser_is_refused_and_the_grader_goes_on(first, repeated, last):
+    refusals = check_in_process(first + repeated * 10**5 + last, "")
     assert refusals and len(refusals) < 200
 
 
