@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 from minigrad_course.grading.counterexample import counterexample
+from minigrad_course.grading.grade import SubmissionFile, grade
 
 from tests.assignments.mistakes_of_a9 import A9, ALL, MISTAKES, TASKS
-from tests.assignments.submissions import JUNK, costs, faults, submission
+from tests.assignments.submissions import JUNK, costs, faults, submission, submission_text
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)
@@ -33,3 +34,27 @@ def test_a_counterexample_shows_the_operations_and_what_was_left():
     assert any(line.endswith(". remove /head-9") for line in lines), words
     assert any("bytes, as written" in line for line in lines), words
     assert len(words) < 1500
+
+
+IN_MEMORY = """
+SEALED = set()
+
+
+def seal(content):
+    SEALED.add(data := content + b"#")
+    return data
+
+
+def unseal(data):
+    return data[:-1] if data in SEALED else None
+"""
+
+
+def test_what_is_only_in_memory_does_not_survive(tmp_path):
+    """Who loads is another process than who saved, also where one rank saved."""
+    file = tmp_path / "submission.py"
+    file.write_text(submission_text("solved_a9.py") + IN_MEMORY, encoding="utf-8")
+    results = {r.task.name: r for r in grade(A9.only("seal"), SubmissionFile.read(file)).results}
+    assert not results["seal"].passed and "unseal gives None" in results["seal"].message
+    file.write_text(submission_text("solved_a9.py") + "\nprint(seal, crc32)\n", encoding="utf-8")
+    assert all(r.passed for r in grade(A9.only("seal"), SubmissionFile.read(file)).results)

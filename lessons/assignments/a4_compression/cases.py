@@ -53,6 +53,7 @@ class Steps:
     ranks: int
     n: int
     share: float
+    momentum: float
     masking: bool
     seed: int
 
@@ -62,7 +63,8 @@ class Steps:
 
     def __str__(self) -> str:
         masking = "masking" if self.masking else "no masking"
-        return f"{counted(self.ranks, 'rank')} sending {self.k} of {entries(self.n)}, momentum 0.5, {masking}"
+        what = f"{self.k} of {entries(self.n)}, momentum {self.momentum}, {masking}"
+        return f"{counted(self.ranks, 'rank')} sending {what}"
 
 
 def entries(n: int) -> str:
@@ -78,5 +80,11 @@ VECTORS = st.builds(Vector, LENGTHS, st.sampled_from([2, 1, 3, 4, 9]), DTYPES, S
 MESSAGES = st.builds(Vector, LENGTHS, st.sampled_from([2, 1, 3, 4, 0]), DTYPES, SEEDS)
 SENT = st.builds(Sent, COUNTS, LENGTHS, DTYPES, SEEDS)
 STEPPED = st.builds(
-    Steps, st.integers(1, 5), LENGTHS, st.sampled_from([1.0, 0.5, 0.25]), st.booleans(), SEEDS
+    Steps,
+    st.integers(1, 5),
+    LENGTHS,
+    st.sampled_from([1.0, 0.5, 0.25]),
+    st.sampled_from([0.5, 0.25, 0.75]),
+    st.booleans(),
+    SEEDS,
 )

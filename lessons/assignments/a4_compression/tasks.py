@@ -165,8 +165,8 @@ def check_exchange(submission: Any, case: Any, comm: Communicator) -> None:
 
 
 def check_momentum(submission: Any, case: Any, comm: Communicator) -> None:
-    """Steps of whole numbers with momentum 0.5, which are exact, against the recurrence and both limits."""
-    m, rng, me = 0.5, np.random.default_rng([case.seed, comm.rank]), f"rank {comm.rank}"
+    """Steps of whole numbers with momentum in quarters, which are exact, against both limits."""
+    m, rng, me = case.momentum, np.random.default_rng([case.seed, comm.rank]), f"rank {comm.rank}"
     mine = submission.Momentum(case.n, lambda v: largest(v, case.k), m, case.masking)
     velocity, error = np.zeros(case.n), np.zeros(case.n)
     w, dense, dense_velocity = np.zeros(case.n), np.zeros(case.n), np.zeros(case.n)

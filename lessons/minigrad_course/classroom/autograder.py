@@ -15,6 +15,8 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from minigrad.files import replacement
+
 from ..grading.assignment import FOLDER, Assignment
 from ..grading.grade import TASK_SECONDS
 from ..handout.handout import write_handout
@@ -166,5 +168,6 @@ def write_classroom(file: Path, assignment: Assignment, requirement: str | None)
             write_handout(Path(name), root)
             wheel = write_wheel(file.parent, Path(name).resolve())
         requirement = f"./{place}/{wheel.name}"
-    file.write_text(FORMATS[file.suffix](assignment, requirement), encoding="utf-8")
+    with replacement(file) as part:
+        part.write_text(FORMATS[file.suffix](assignment, requirement), encoding="utf-8")
     return wheel

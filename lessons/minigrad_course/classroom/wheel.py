@@ -8,6 +8,8 @@ from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
+from minigrad.files import replacement
+
 from ..handout.handout import TOP
 
 PROJECT, COURSE = "minigrad-course", "minigrad_course"
@@ -66,7 +68,7 @@ def digest(content: bytes) -> str:
 
 def write_zip(file: Path, content: dict[str, bytes], programs: tuple[str, ...] = ()) -> None:
     """Write a zip of these files, without their dates; ``programs`` are executable."""
-    with ZipFile(file, "w", ZIP_DEFLATED) as archive:
+    with replacement(file) as part, ZipFile(part, "w", ZIP_DEFLATED) as archive:
         for name, data in content.items():
             entry = ZipInfo(name)
             entry.compress_type = ZIP_DEFLATED

@@ -22,6 +22,7 @@ from backends.launch.launch import TRANSPORTS, cores
 from backends.process.launcher import under_mpiexec
 from backends.process.signals import Interrupted
 from backends.words import counted
+from minigrad.files import replacement
 from minigrad.lookup import check_choice
 
 from ..lesson.lessons import own_copy, own_starter
@@ -97,7 +98,13 @@ def grade(
     console = Console()
     folder = folder or FOLDER
     settings = Course() if course is None else Course.read(course, folder)
+    files = {"json": json, "gradescope": gradescope, "junit": junit}
     if list_tasks or assignment is None:
+        for kind, file in {**files, "csv": csv}.items():
+            if file is not None:
+                raise ValueError(
+                    f"--{kind} reports what was graded: minigrad grade a1 submission.py --{kind} FILE"
+                )
         chosen = [find_assignment(assignment, folder)] if assignment else find_assignments(folder)
         progress = Progress.read()
         console.print(assignment_table([settings.weighted(one) for one in chosen], progress))
@@ -113,9 +120,10 @@ def grade(
     submission = path or submission
     if answers and submission is not None:
         raise ValueError("--answers grades the library's own file; leave --submission out")
-    files = {"json": json, "gradescope": gradescope, "junit": junit}
     for kind, file in {**files, "csv": csv}.items():
         check_writable(file, f"--{kind}")
+        if file is not None and file.suffix.lower() == ".py":
+            raise ValueError(f"--{kind} would write a report over a program, {file}; name another file")
     work = settings.weighted(find_assignment(assignment, folder))
     seed = settings.seed_of(work) if seed is None else seed
     if task is not None:
@@ -152,7 +160,8 @@ def grade(
         note_points(work.name, report.score, work.points)
     for kind, file in files.items():
         if file is not None:
-            file.write_text(as_text(report, kind), encoding="utf-8")
+            with replacement(file) as part:
+                part.write_text(as_text(report, kind), encoding="utf-8")
     if not answers:
         print_paths(console, text=own_copy(work.folder / "README.md"))
         after_grading(report, submission, find_assignments(folder), alone=task is not None).show(console)

@@ -25,15 +25,17 @@ class Entry:
 
     @property
     def name(self) -> str:
-        return printable(self.file.name)
+        name = printable(self.file.name)  # on one line, so that it forges no other one
+        return "".join(letter if letter.isprintable() else "?" for letter in name)
 
     def cells(self, assignment: Assignment) -> list[str | int]:
         """The submission's line in the table: no points, rather than 0, where it could not be graded."""
+        name = literal(printable(self.file.name))
         if self.report is None:
-            return [literal(self.name), *[""] * (len(assignment.tasks) + 2), literal(self.reason)]
+            return [name, *[""] * (len(assignment.tasks) + 2), literal(self.reason)]
         scores = [result.score for result in self.report.results]
         digest = self.report.submission.digest
-        return [literal(self.name), self.report.score, *scores, digest, literal(self.reason)]
+        return [name, self.report.score, *scores, digest, literal(self.reason)]
 
 
 def header(assignment: Assignment) -> list[str]:
@@ -46,8 +48,12 @@ def literal(text: str) -> str:
 
 
 def find_submissions(folder: Path) -> list[Path]:
-    """The Python files of the folder, by name, and links; raises ValueError where there are none."""
-    files = sorted(file for file in folder.glob("*.py") if file.is_file() or file.is_symlink())
+    """The Python files of the folder, by name, and links; raises ValueError where there are none.
+
+    An ending in capitals is one of them, as other systems write it.
+    """
+    python = (file for file in folder.iterdir() if file.suffix.lower() == ".py")
+    files = sorted(file for file in python if file.is_file() or file.is_symlink())
     if not files:
         raise ValueError(f"there is no .py file in {folder}; it must hold one for each submission")
     return files

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..shared.new_folder import new_folder
 from .assignment import Assignment, load_file
 from .grade import SubmissionFile, grade
 
@@ -42,9 +43,8 @@ def new_assignment(folder: Path) -> None:
     """Copy the template to the new or empty ``folder``, a1_topic; ValueError for another name or folder."""
     if NAME.fullmatch(folder.name) is None:
         raise ValueError(f"the folder of an assignment is called like a1_topic, and not {folder.name}")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} is not an empty folder; name a new one")
-    shutil.copytree(TEMPLATE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    with new_folder(folder):
+        shutil.copytree(TEMPLATE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def trials(assignment: Assignment) -> Iterator[Trial]:

@@ -101,9 +101,9 @@ def on_rank(submission: Any, rank: int) -> Any:
 class WorkerConnection(Channel):
     """The judge's end of the connection to one rank's worker, which runs the program ``file``.
 
-    The program may call functions that a check passes to it, and the methods of a RestrictedObject; it can
-    request nothing else. If such a call raises Wrong, that is raised again when the program has returned,
-    even if the program caught it.
+    The program may call functions that a check passes to it, and the methods of a RestrictedObject, and print
+    both; it can request nothing else. If such a call raises Wrong, that is raised again when the program has
+    returned, even if the program caught it.
     """
 
     def __init__(
@@ -165,6 +165,8 @@ class WorkerConnection(Channel):
                     return x.methods[name](*arguments, **settings)
             if action == "attribute" and isinstance(x, RestrictedObject) and rest[0] in x.properties:
                 return x.properties[rest[0]]()
+            if action == "repr":  # printing is allowed, and tells nothing but the kind
+                return f"<{x.name if isinstance(x, RestrictedObject) else 'function'} of the grader>"
         raise MalformedMessage(f"nothing to {action:.20}")
 
     def encode_error(self, error: BaseException) -> Any:

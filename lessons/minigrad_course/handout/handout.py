@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .. import ROOT
+from ..shared.new_folder import new_folder
 from .sealed_source import seal, sealed_file
 
 TOP = ("README.md", "LICENSE", "CITATION.cff", "pyproject.toml", "hatch_build.py")
@@ -27,8 +28,12 @@ def write_handout(folder: Path, root: Path = ROOT) -> int:
 
     Raises ValueError for another folder, and for a file of the tree that holds a part of an answer.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} is not an empty folder; name a new one")
+    with new_folder(folder):
+        return write_files(folder, root)
+
+
+def write_files(folder: Path, root: Path) -> int:
+    """``write_handout`` into a folder that is empty."""
     files = list(files_of(root))
     answers = [file for file in (root / "lessons").rglob("*") if file.name in ANSWERS]
     lessons = [file for file in files if file.relative_to(root).parts[0] == "lessons"]

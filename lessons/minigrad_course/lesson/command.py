@@ -23,6 +23,7 @@ from backends.cli.run_folder import check_writable, make_folder
 from backends.launch.supervise import supervise
 from backends.process.launcher import under_mpiexec
 from backends.process.signals import Interrupted
+from minigrad.files import replacement
 
 from .. import LESSONS
 from .lessons import Lesson, copy_lessons, is_installed, lessons, own_copy
@@ -59,6 +60,16 @@ def lesson(
     In a folder that --copy made it runs and checks the copy.
     """
     known = lessons()
+    options = {"--check": check, "--file": file, "--html": html, "--notebook": notebook}
+    names = [name for name, value in options.items() if value]
+    if names and (copy is not None or number is None):
+        raise ValueError(
+            f"{names[0]} is for one lesson; give its number, as in minigrad lesson 06 {names[0]}"
+        )
+    if file is not None and not check:
+        raise ValueError("--file names the answers that --check checks; add --check")
+    if check and (html or notebook):
+        raise ValueError(f"--check only checks answers; leave {names[-1]} out")
     if copy is not None:
         copy_lessons(copy)
         print(f"the lessons and assignments are in {copy}, where the commands run your copy")
@@ -136,7 +147,8 @@ def write_lesson(lesson: Lesson, html: Path | None, notebook: Path | None) -> No
         from ..site.notebook import notebook as text_of_notebook
 
         copied = None if lesson.file.is_relative_to(LESSONS) else lesson.file.parent
-        notebook.write_text(text_of_notebook(lesson.file, copied), encoding="utf-8")
+        with replacement(notebook) as part:
+            part.write_text(text_of_notebook(lesson.file, copied), encoding="utf-8")
         print(
             f"lesson {lesson.number} is in\n{notebook}\nwhich any Jupyter opens where minigrad is installed"
         )
@@ -145,7 +157,9 @@ def write_lesson(lesson: Lesson, html: Path | None, notebook: Path | None) -> No
         from ..site.single_page import single_page
 
         print(f"running lesson {lesson.number}{lesson.run_time}", flush=True)
-        html.write_text(single_page(lesson), encoding="utf-8")
+        page = single_page(lesson)
+        with replacement(html) as part:
+            part.write_text(page, encoding="utf-8")
         print(f"its page, with output and pictures, is in\n{html}")
 
 

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from .. import INSTALLED, LESSONS
+from ..shared.new_folder import new_folder
 
 COPIED = ("[0-9]*_*", "assignments")
 TIME = re.compile(r"about (\d+) minutes; the program runs for about (\d+) seconds")
@@ -85,11 +86,10 @@ def lessons(folder: Path = LESSONS) -> list[Lesson]:
 
 def copy_lessons(folder: Path) -> None:
     """Copy the lessons and assignments, without answers, to a new or empty ``folder``; else ValueError."""
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise ValueError(f"--copy needs a new or empty folder, and {folder} is not; name another one")
-    for source in (path for pattern in COPIED for path in LESSONS.glob(pattern)):
-        ignored = shutil.ignore_patterns("answers.py", "instructor.md", "__pycache__", "runs")
-        shutil.copytree(source, folder / source.name, ignore=ignored)
+    ignored = shutil.ignore_patterns("answers.py", "instructor.md", "__pycache__", "runs")
+    with new_folder(folder):
+        for source in (path for pattern in COPIED for path in LESSONS.glob(pattern)):
+            shutil.copytree(source, folder / source.name, ignore=ignored)
 
 
 def own_copy(file: Path) -> Path:

@@ -112,6 +112,7 @@ def test_what_cannot_be_planned_is_refused_in_one_line(minigrad):
         "--net resnet": "net",
         "--net lenet --width 8": "--width is for nets that learn from text",
         "--ranks 7 --batch 1 --length 8": "7 ranks cannot all work on 1 sample of transformer; take fewer",
+        "--experts 4 --choices 9": "each token can choose at most the 4 experts that there are, not 9",
         "--choices 2": "--choices is for experts; pass --experts 4 too",
         "--flops 0": "--flops must be a positive number",
         "--latency nan": "--latency must be a positive number",

@@ -335,6 +335,8 @@ def test_from_what_a_submission_holds_no_attribute_leads_to_the_channel():
         ("method", 0, "send", (1,), {}),
         ("attribute", 0, "residual"),
         ("call", 1, (), {}),
+        ("repr", 0),
+        ("repr", 1),
     ],
 )
 def test_what_is_offered_may_be_used(ask):
@@ -355,7 +357,6 @@ def test_what_is_offered_may_be_used(ask):
         ("call", 2, (), {}),
         ("call", True, (), {}),
         ("name", "secret"),
-        ("repr", 0),
         ("iterator", 1),
         ("load", "1", "2"),
         (),
