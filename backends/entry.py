@@ -1,5 +1,6 @@
 """The entry point of ``minigrad``, which loads nothing heavy before a signal can end it in one line."""
 
+import os
 import sys
 
 from .process import rank
@@ -10,6 +11,8 @@ from .process.signals import SIGNALS, guarded
 def main() -> None:
     """Run the command of ``sys.argv``; a signal to a rank of an MPI job ends the whole job at once."""
     let_idle_threads_sleep()
+    if os.environ.get("COLUMNS", "").strip() in ("", "0"):  # as of a serial console: tables would be empty
+        os.environ.pop("COLUMNS", None)
     if rank.number() is None:
         guarded(load_and_run)
     else:

@@ -7,6 +7,8 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shutil import copyfileobj
+from tempfile import gettempdir
 
 
 def data_folder(folder: str | Path | None = None) -> Path:
@@ -22,17 +24,25 @@ def data_folder(folder: str | Path | None = None) -> Path:
 def replacement(file: Path) -> Iterator[Path]:
     """Yield a path to write to, with the suffix of ``file``; at the end of the block it becomes ``file``.
 
-    If anything fails, ``file`` stays as it was. Raises OSError that names ``file``, which the error of a full
+    Of a symbolic link the file that it leads to is replaced; a device or a pipe is written to. If anything
+    fails, ``file`` stays as it was. Raises OSError that names ``file``, which the error of a full
     disk does not. The folder is created if necessary. Several processes and threads may write the same file
     at once; the last one wins.
     """
-    part = file.with_name(f".{secrets.token_hex(8)}.part.{file.name}")
+    is_stream = file.exists() and not (file.is_file() or file.is_dir())
+    target = file.resolve() if file.is_symlink() else file
+    folder = Path(gettempdir()) if is_stream else target.parent
+    part = folder / f".{secrets.token_hex(8)}.part.{target.name}"
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         yield part
         with part.open("rb+") as whole:
-            os.fsync(whole.fileno())
-        os.replace(part, file)
+            if is_stream:
+                with file.open("wb") as stream:
+                    copyfileobj(whole, stream)
+            else:
+                os.fsync(whole.fileno())
+                os.replace(part, target)
     except OSError as error:
         raise OSError(f"cannot write {file}: {error.strerror or error}") from error
     finally:

@@ -119,7 +119,9 @@ def check_writable(file: Path | None, flag: str = "--json") -> None:
     """Raise OSError unless ``file``, if there is one, can be written."""
     if file is None:
         return
-    if file.is_dir() or not os.access(file.parent, os.W_OK):
+    is_stream = file.exists() and not file.is_file()  # a device or a pipe, which is written to
+    place = file if is_stream else file.parent
+    if file.is_dir() or not (is_stream or file.parent.is_dir()) or not os.access(place, os.W_OK):
         raise OSError(f"cannot write {file}: its folder must exist and be writable; name another with {flag}")
 
 

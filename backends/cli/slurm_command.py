@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from minigrad.files import replacement
+
 from ..launch import slurm as job
 from ..launch.launch import find_mpiexec
 from ..process.stopped import without
@@ -45,7 +47,8 @@ def slurm(
         again = shlex.join(["minigrad", "slurm", "--output", "job.sh", *sys.argv[2:]])
         NextCommand(again, "the same in a file, for sbatch").show(Console())
     else:
-        output.write_text(text, encoding="utf-8")
+        with replacement(output) as part:
+            part.write_text(text, encoding="utf-8")
         print(f"written to {output}")
         NextCommand(f"sbatch {shlex.quote(str(output))}", "where Slurm is").show(Console())
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from minigrad.nn.experts import check_mixture
+
 from ..model_parallel.activation_memory import Block, Part, activation_memory
 from .layout import Layout, Place
 from .net_sizes import NetSizes, Passes, StageCosts, passes
@@ -50,6 +52,10 @@ class TransformerSizes(NetSizes):
     choices: int = 1
     itemsize: int = 4
     states: int = 2  # AdamW's
+
+    def __post_init__(self) -> None:
+        if self.experts:
+            check_mixture(self.experts, self.choices, capacity=1.0, penalty=0.0)
 
     @property
     def neurons(self) -> int:

@@ -72,3 +72,11 @@ def test_a_full_disk_is_one_line_and_a_reader_that_left_a_status(words):
     with open(writer, "w", encoding="utf-8") as output:
         done = subprocess.run([*COMMAND, *words], stdout=output, stderr=subprocess.PIPE, encoding="utf-8")
     assert (done.returncode, done.stderr) == (128 + 13, "")
+
+
+def test_a_terminal_that_says_it_has_no_columns_gets_the_table():
+    """As serial consoles and containers do; rich would print nothing."""
+    done = subprocess.run(
+        [*COMMAND, "lesson"], capture_output=True, encoding="utf-8", env={**os.environ, "COLUMNS": "0"}
+    )
+    assert done.returncode == 0 and "Gradient descent" in done.stdout.replace("gradient", "Gradient")

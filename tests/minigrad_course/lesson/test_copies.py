@@ -27,7 +27,7 @@ def copies_without_answers(module: ModuleType, folder) -> None:
     (folder / "work").mkdir()
     (folder / "work" / "mine.py").write_text("mine", encoding="utf-8")
     for taken in (folder / "work", folder / "work" / "mine.py"):
-        with pytest.raises(ValueError, match="new or empty folder"):
+        with pytest.raises(ValueError, match="is not an empty folder; name a new one"):
             module.copy_lessons(taken)
     assert [path.name for path in (folder / "work").iterdir()] == ["mine.py"]
 
@@ -58,8 +58,6 @@ def test_commands_use_the_copy(tmp_path, monkeypatch):
     [
         ('"answers.py", ', ""),
         (', "assignments")', ",)"),
-        ("not any(folder.iterdir())", "True"),
-        ("folder.is_dir() and", ""),
     ],
 )
 def test_a_broken_copy_is_seen(tmp_path, old, new):
