@@ -25,6 +25,7 @@ from .comm.communicator import Communicator
 
 MakeStrategy = Callable[[Communicator], Strategy]
 Build = Callable[[np.random.Generator], Module]
+Arrays = Mapping[str, Any]  # by name, None where there is none
 MakeOptimizer = Callable[[list[Parameter]], Optimizer]
 
 LEAST_SCALE = 0.1
@@ -132,16 +133,18 @@ def differences_from_serial(
 
     losses: tuple[list[float], list[float]] = [], []
 
-    def compare(expected: dict[str, Any], actual: dict[str, Any]) -> None:
-        for name, (absolute, relative) in distances(expected, actual).items():
+    def compare(expected: Arrays, actual: Arrays, start: Arrays | None = None) -> None:
+        for name, (absolute, relative) in distances(expected, actual, start).items():
             before = worst.get(name, (0.0, 0.0))
             worst[name] = max(absolute, before[0]), max(relative, before[1])
 
     def compare_models() -> None:
-        compare(serial.state.full_parameters(reference), backend.state.full_parameters(model))
-        compare(serial.state.full_state(reference), backend.state.full_state(model))
+        compare(serial.state.full_parameters(reference), backend.state.full_parameters(model), parameters)
+        compare(serial.state.full_state(reference), backend.state.full_state(model), state)
 
-    compare(serial.state.full_parameters(reference), backend.state.full_parameters(model))
+    parameters = {name: x.copy() for name, x in serial.state.full_parameters(reference).items()}
+    state = {name: x.copy() for name, x in serial.state.full_state(reference).items()}
+    compare_models()
     for step, batch in enumerate(batches):
         for (run, trained, method), values in zip(runs, losses, strict=True):
             if step % zero_every == 0:
@@ -194,7 +197,7 @@ def parameters_in(order: list[list[str]], model: Module) -> list[Parameter]:
 
 
 def distances(
-    expected: Mapping[str, np.ndarray | None], actual: Mapping[str, np.ndarray | None]
+    expected: Arrays, actual: Arrays, start: Arrays | None = None
 ) -> dict[str, tuple[float, float]]:
     """The largest absolute difference of each array of ``expected``, and the same relative to its scale.
 
@@ -202,23 +205,44 @@ def distances(
     arrays. For rounding is relative to the terms of a sum, and not to the sum: in the gradient of a bias in
     front of a normalization, or of a bias of attention's keys, all terms cancel, and what two right runs have
     there is two times the rounding of the terms, which are those of the other gradients.
+
+    Arrays that grew from ``start`` (parameters, running statistics) differ by what was added to them: the
+    tenth is that of the largest change of all, so that a constant of 1e15 does not hide what is wrong in
+    others, and elements that are equal may be infinite, as in a mask.
     Infinite where only one of the arrays is there, their shapes differ, or a number is not finite.
     """
-    largest = [float(np.abs(x).max(initial=0.0)) for x in expected.values() if x is not None]
-    least = LEAST_SCALE * max(largest, default=0.0)
-    return {name: distance(value, actual.get(name), least) for name, value in expected.items()}
+    grown = {name: x for name, x in expected.items() if x is not None}
+    if start is not None:
+        grown = {name: difference(x, start[name]) for name, x in grown.items()}
+    least = LEAST_SCALE * max(map(largest_of, grown.values()), default=0.0)
+    return {
+        name: distance(value, actual.get(name), least, may_be_infinite=start is not None)
+        for name, value in expected.items()
+    }
 
 
-def distance(expected: np.ndarray | None, actual: np.ndarray | None, least: float) -> tuple[float, float]:
+def distance(
+    expected: np.ndarray | None, actual: np.ndarray | None, least: float, may_be_infinite: bool = False
+) -> tuple[float, float]:
     if expected is None and actual is None:
         return 0.0, 0.0
     if expected is None or actual is None or expected.shape != actual.shape:
         return np.inf, np.inf
-    absolute = float(np.abs(expected - actual).max(initial=0.0))
-    if not np.isfinite(absolute):
+    absolute = largest_of(difference(expected, actual))
+    if not (np.isfinite(absolute) and (may_be_infinite or np.isfinite(expected).all())):
         return np.inf, np.inf
-    scale = max(float(np.abs(expected).max(initial=0.0)), least)
+    scale = max(largest_of(expected[np.isfinite(expected)]), least)
     return absolute, absolute / scale if scale else (np.inf if absolute else 0.0)
+
+
+def difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a - b, and 0 where both are equal, be they infinite; numbers for booleans and integers, too."""
+    a, b = (x if x.dtype.kind in "fc" else x.astype(float) for x in (a, b))
+    return np.subtract(a, b, out=np.zeros(a.shape, np.result_type(a, b)), where=a != b)
+
+
+def largest_of(x: np.ndarray) -> float:
+    return float(np.abs(x).max(initial=0.0))
 
 
 def trains_like_serial(

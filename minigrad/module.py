@@ -142,8 +142,9 @@ class Module:
         """Make ``array`` the attribute ``name``, as an assignment does: state that is no parameter.
 
         It is saved and loaded, and converted and moved by ``to``. A forward changes it in place. Where ranks
-        share the batch, floats of layers in training mode become, after each step, the mean over the ranks
-        by their samples: right for what moves by a mean over samples. Integers stay those of each rank.
+        share the batch, floats that a forward pass in training mode wrote become, after the step, the mean
+        over the ranks by their samples: right for what moves by a mean over samples. Others stay as they are,
+        and integers stay those of each rank.
         Raises TypeError for what is no array, ValueError for a name that is none or is taken.
         """
         if not isinstance(array, np.ndarray) and not on_gpu(array):

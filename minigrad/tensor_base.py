@@ -98,7 +98,10 @@ def data_of(x: Any) -> Array:
 
 
 def as_array(x: Any) -> Array:
-    """``x`` as an array of numbers; device arrays stay where they are. Raises TypeError for anything else."""
+    """``x`` as an array of numbers in the machine's byte order; device arrays stay where they are.
+
+    Raises TypeError for anything else.
+    """
     if on_gpu(x):
         return x
     array = np.asarray(x)
@@ -107,7 +110,7 @@ def as_array(x: Any) -> Array:
             f"a tensor holds numbers, not {array.dtype} as in {type(x).__name__}; pass numbers, arrays or "
             "nested lists of numbers, and join tensors with ops.stack or ops.concatenate"
         )
-    return array
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def as_operand(x: Any, others: Sequence[Any] = ()) -> Any:

@@ -137,10 +137,9 @@ class BackupWorkers(DataParallel):
         batch = self.summary.batch_checksum % (1 << bits_of_checksum(dtype))
         reached = [float(p.grad is not None) for p in parameters]
         figures = xp.asarray([self.version, fraction, batch, loss, *reached], dtype)
+        statistics = (self.summary.share(s, fraction) for s in self.summary.statistics())
         grads = (xp.zeros(p.size, dtype) if p.grad is None else p.grad.reshape(-1) for p in parameters)
-        return xp.concatenate(
-            [figures, *(fraction * s.reshape(-1) for s in self.summary.statistics()), *grads]
-        )
+        return xp.concatenate([figures, self.summary.written().astype(dtype), *statistics, *grads])
 
     def collect(self) -> Array:
         """Wait for the gradients of this version; send their mean to the workers that wait, and return it."""
@@ -193,11 +192,13 @@ class BackupWorkers(DataParallel):
     def use(self, mean: Array) -> float:
         """Copy gradients and running statistics from ``mean``; return the loss."""
         parameters, statistics = self.summary.parameters, self.summary.statistics()
-        start = LOSS + 1 + len(parameters)
+        start = LOSS + 1 + len(parameters) + len(statistics)
         loss, *flags = mean[LOSS:start].tolist()
+        flags, written = flags[: len(parameters)], flags[len(parameters) :]
         views = unflatten(mean[start:], [*statistics, *parameters])
-        for s, view in zip(statistics, views, strict=False):
-            s[...] = view
+        for s, view, is_written in zip(statistics, views, written, strict=False):
+            if is_written:
+                s[...] = view
         for parameter, g, reached in zip(parameters, views[len(statistics) :], flags, strict=True):
             parameter.grad = g if reached else None
         return loss

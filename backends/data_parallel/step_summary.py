@@ -20,12 +20,16 @@ BACKWARDS = 64  # more than ranks run before a reduction; what is above tells ba
 
 
 class StepSummary:
-    """A vector of one rank's figures, of length 2 + ranks + parameters + running statistics; ranks sum them.
+    """A vector of one rank's figures, which ranks sum.
+
+    Its length is 2 + ranks + parameters + arrays of running statistics + elements of these arrays.
 
     A parameter that no rank's loss reached keeps the gradient None, as it would serially, so each rank says
     which parameters its loss reached. Running statistics become the mean over the ranks, weighted by their
-    shares of the samples: those of a serial batch-norm over groups. The vector has float32 also where
-    parameters have float16, in which a loss has three digits and a sum of means may overflow.
+    shares of the samples: those of a serial batch-norm over groups. Other state arrays are running
+    statistics, too, unless no rank's forward pass wrote them: then they stay as they are, be they infinite,
+    so each rank says which ones it wrote. The vector has float32 also where parameters have float16, in which
+    a loss has three digits and a sum of means may overflow.
     """
 
     def __init__(self, model: Module, rank: int, size: int, *, statistics: bool = True):
@@ -39,10 +43,12 @@ class StepSummary:
         self.frozen = {name: p for name, p in model.named_parameters().items() if not p.requires_grad}
         arrays = statistic_attributes(model)  # batch-norms that are synchronized have the same ones
         self.attributes = [(o, a) for o, a in arrays if statistics or not isinstance(o, BatchNorm)]
+        self.before: list[Array | None] = [None] * len(self.attributes)
         self.start_again()
 
     def __len__(self) -> int:
-        return 2 + self.size + len(self.parameters) + sum(s.size for s in self.statistics())
+        one_each = len(self.parameters) + len(self.attributes)
+        return 2 + self.size + one_each + sum(s.size for s in self.statistics())
 
     @property
     def dtype(self) -> np.dtype:
@@ -67,6 +73,9 @@ class StepSummary:
                     f"{name} was frozen when the model was placed, so ranks would not sum its gradients; "
                     "call model = backend.place(model) after requires_grad is set"
                 )
+        if not self.n_backwards:  # a batch-norm writes its own in any case
+            others = [not isinstance(owner, BatchNorm) for owner, _ in self.attributes]
+            self.before = [s.copy() if k else None for s, k in zip(self.statistics(), others, strict=True)]
         self.batch_fraction += fraction
         self.n_backwards += 1
 
@@ -83,8 +92,22 @@ class StepSummary:
         counts = [float(count * (rank == self.rank)) for rank in range(self.size)]
         flags = [float(p.grad is not None if reached is None else p in reached) for p in self.parameters]
         figures = xp.asarray([loss, fraction, *counts, *flags], dtype=self.dtype)
-        statistics = (fraction * s.astype(self.dtype, copy=False).reshape(-1) for s in self.statistics())
-        return xp.concatenate([figures, *statistics])
+        statistics = (self.share(s.astype(self.dtype, copy=False), fraction) for s in self.statistics())
+        return xp.concatenate([figures, self.written(), *statistics])
+
+    def written(self) -> Array:
+        """For each array of statistics 1 where this rank's forward passes wrote it, and else 0."""
+        written = array_module(self.parameters[0].data).ones(len(self.attributes), self.dtype)
+        for i, (s, before) in enumerate(zip(self.statistics(), self.before, strict=True)):
+            if before is not None:
+                written[i] = (s != before).any()
+        return written
+
+    @staticmethod
+    def share(statistics: Array, fraction: float) -> Array:
+        """A rank's part of their mean; a rank without samples adds 0, be they infinite."""
+        s = statistics.reshape(-1)
+        return fraction * s if fraction else array_module(s).zeros_like(s)
 
     def unpack(self, total: Array) -> tuple[float, list[bool]]:
         """The loss of the batch, and whether any rank's loss reached each parameter; sets the statistics.
@@ -93,7 +116,9 @@ class StepSummary:
         ValueError where they were given different batches.
         """
         start = 2 + self.size
-        figures = to_host(total[: start + len(self.parameters)]).tolist()  # one copy from a GPU for all
+        end = start + len(self.parameters)
+        rest = end + len(self.attributes)
+        figures = to_host(total[:rest]).tolist()  # one copy from a GPU for all
         loss, fraction, *counts = figures[:start]
         first, *others = (divmod(round(count), BACKWARDS) for count in counts)
         for rank, (checksum, count) in enumerate(others, 1):
@@ -104,9 +129,11 @@ class StepSummary:
                 )
             if checksum != first[0]:
                 raise other_batch_error(rank)
-        reached = [*map(bool, figures[start:])]
-        sums = unflatten(total[start + len(self.parameters) :], self.statistics())
-        for (owner, attribute), weighted_sum in zip(self.attributes, sums, strict=True):
-            if fraction and owner.training:  # a layer in eval mode keeps its statistics
+        reached = [*map(bool, figures[start:end])]
+        sums = unflatten(total[rest:], self.statistics())
+        for (owner, attribute), weighted_sum, written in zip(
+            self.attributes, sums, figures[end:], strict=True
+        ):
+            if written and fraction and owner.training:  # a layer in eval mode keeps its statistics
                 getattr(owner, attribute)[...] = weighted_sum / fraction
         return loss, reached

@@ -210,7 +210,7 @@ def unwrap(index: Any, xp: ModuleType) -> Any:
     if isinstance(index, tuple):
         return tuple(unwrap([*unwrap(part, xp)] if isinstance(part, tuple) else part, xp) for part in index)
     index = index.data if isinstance(index, TensorBase) else index
-    if not isinstance(index, list) and (xp is np or not isinstance(index, np.ndarray)):
+    if not isinstance(index, list | range) and (xp is np or not isinstance(index, np.ndarray)):
         return index
     return xp.asarray(index) if np.size(index) else xp.zeros(np.shape(index), int)
 

@@ -149,7 +149,7 @@ def figures(backend: Strategy, model: nn.Module, batch: Batch) -> int:
             count = len([p for p in trained if p not in own])
             norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm)]
             channels = [len(norm.running_mean) for norm in norms]
-            count += sum(2 * n if member.batch_norm == "ranks" else 4 * n + 1 for n in channels)
+            count += sum(2 * n + 2 if member.batch_norm == "ranks" else 4 * n + 1 for n in channels)
             nbytes += 4 * (member.size - 1) * (2 + member.size + count)
         if isinstance(member, ModelParallel):
             split = any(isinstance(module, ClassLinear) for module in model.modules())

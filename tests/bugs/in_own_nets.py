@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from backends.comm import run_ranks
+from backends.data_parallel import BackupWorkers
 from minigrad import cifar, mnist, nn, no_grad, optim
 from minigrad.nn import init
-from tests.backends import own_net_laws
+from tests.backends import constant_laws, own_net_laws
 from tests.backends.comm import conformance
 from tests.bugs.bug import Bug
 from tests.minigrad import cifar_laws, optimizer_state_laws, tape_laws
@@ -29,6 +30,19 @@ def an_own_net_trains_beside_synchronized_batch_norms() -> None:
 
 def an_own_net_trains_where_experts_may_be() -> None:
     own_net_laws.an_own_net_trains_like_serial("experts")
+
+
+def a_mask_stays_as_it_is() -> None:
+    constant_laws.a_constant_stays_as_it_is(name="no binary fraction")
+    constant_laws.a_constant_stays_as_it_is(BackupWorkers, name="no binary fraction")
+
+
+def what_is_wrong_shows_beside_a_mask() -> None:
+    constant_laws.what_is_wrong_shows_beside_a_constant()
+
+
+def a_training_with_a_mask_is_right() -> None:
+    constant_laws.a_right_training_with_a_mask_is_proved()
 
 
 def hooks_are_layers_in_their_place() -> None:
@@ -127,6 +141,14 @@ BUGS = [
     Bug("a log-probability is taken for a logit", "CrossEntropyLoss.__call__", "type(self).op(",
         "ops.cross_entropy(",
         the_nll_loss_is_by_the_book, "Mismatch"),
+    Bug("a state array that nobody wrote becomes a mean", "StepSummary.written", "(s != before).any()",
+        "True", a_mask_stays_as_it_is, "changed on rank"),
+    Bug("a collector averages what nobody wrote", "BackupWorkers.use", "if is_written:", "if True:",
+        a_mask_stays_as_it_is, "changed on rank"),
+    Bug("a huge constant is the scale of what changes", "laws.distances", "difference(x, start[name])", "x",
+        what_is_wrong_shows_beside_a_mask, "PROVED"),
+    Bug("equal infinities differ", "laws.difference", ", where=a != b", "", a_training_with_a_mask_is_right,
+        "NOT EQUAL"),
     Bug("coarse labels are fine ones", "cifar.load", '0 if classes == 10 or labels == "coarse" else 1', "0",
         images_are_read_as_they_were_written, "Mismatch"),
     Bug("colors stand beside one another", "cifar.load", "reshape(-1, 3, 32, 32)",

@@ -162,7 +162,7 @@ def test_one_message_each_way_per_worker_and_step(ranks, steps):
         backend = BackupWorkers(traced)
         model = backend.place(built(Net))
         trained = [p for p in model.parameters() if p.requires_grad]
-        nbytes = 8 * (4 + len(trained) + 10 + sum(p.size for p in trained))
+        nbytes = 8 * (4 + len(trained) + 2 + 10 + sum(p.size for p in trained))
         before, heard = traced.record.ledger.sent(), traced.record.ledger.received()
         for batch in batches_of([7] * steps):
             step(backend, model, optim.SGD(model.parameters(), 0.1), batch)

@@ -225,3 +225,37 @@ def test_positions_of_a_split_rise_and_all_rows_are_there_once(rows, data):
     else:
         with pytest.raises(ValueError, match=rf"rise from 0 to {rows}"):
             ops.split(on_device(x), sections=positions)
+
+
+# Arrays of another machine, and Python's own sequences
+
+
+@host_only
+@every_op
+def test_an_array_of_the_other_byte_order_is_its_numbers(case):
+    """``tensor_base.as_array`` turns it, once for all ops."""
+
+    def other(x):
+        return (
+            x.astype(x.dtype.newbyteorder("S")) if isinstance(x, np.ndarray) and x.dtype.kind in "iuf" else x
+        )
+
+    @given(case.inputs)
+    @settings(max_examples=FEW)
+    def has_the_same_value(drawn):
+        inputs, given_settings = drawn
+        y = case.op(*inputs, **given_settings).data
+        turned = case.op(*map(other, inputs), **given_settings).data
+        assert turned.dtype == y.dtype and turned.dtype.isnative
+        np.testing.assert_allclose(turned, y, rtol=1e-5, atol=1e-5)  # in other memory, by other sums
+
+    has_the_same_value()
+
+
+def test_a_range_is_an_index():
+    x = Parameter(np.arange(5.0))
+    with Tape() as tape:
+        y = x[range(1, 4)] * 2 + x[(range(3),)]
+    tape.backward(y, np.ones(3))
+    np.testing.assert_array_equal(y.data, [2, 5, 8])
+    np.testing.assert_array_equal(x.grad, [1, 3, 3, 2, 0])
