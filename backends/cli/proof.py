@@ -35,7 +35,7 @@ from .next_command import NextCommand, lesson_of
 from .options import ParallelOptions, device_option, dtype_option, exact_option, seed_option
 from .parallel import ParallelConfig, chosen, members, ranks_of
 from .precision import Precision, loss_scale_of, loss_scale_option, precision_option
-from .run_folder import Json, check_writable, write_json
+from .run_folder import Json, check_outputs, write_json
 from .strategy_flags import WithOptions, option
 
 COLUMNS = ("name", "shape", "max_abs_error", "max_rel_error", "worst_rank")  # of a Difference, in JSON
@@ -253,8 +253,7 @@ def prove(
         )
     notes = settings.numbers.notes(settings.device) if checked is not None else []
     print(*notes, sep="\n", end="\n" * bool(notes), flush=True)
-    check_writable(json)
-    check_writable(svg, "--svg")
+    check_outputs(json=json, svg=svg)
     failed = []
 
     def work(comm) -> None:

@@ -125,6 +125,15 @@ def check_writable(file: Path | None, flag: str = "--json") -> None:
         raise OSError(f"cannot write {file}: its folder must exist and be writable; name another with {flag}")
 
 
+def check_outputs(**files: Path | None) -> None:
+    """``check_writable`` for each file, by its flag's name; ValueError where two flags name one file."""
+    flags: dict[Path, str] = {}
+    for flag, file in files.items():
+        check_writable(file, f"--{flag}")
+        if file is not None and (other := flags.setdefault(file.resolve(), flag)) != flag:
+            raise ValueError(f"--{other} and --{flag} would both write {file}; name two files")
+
+
 def make_folder(folder: Path, purpose: str) -> None:
     """Make the folder of results, before the work; raises OSError where it cannot be written.
 

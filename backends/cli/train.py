@@ -24,7 +24,7 @@ from .curves import Curves, check_drawing, draw_curves, drawing_problem
 from .next_command import after_training
 from .options import MOST_SAMPLES, ParallelOptions
 from .parallel import members
-from .run_folder import CURVES, FIGURES, LOG, MODEL, Json, RunFolder, check_writable, write_json
+from .run_folder import CURVES, FIGURES, LOG, MODEL, Json, RunFolder, check_outputs, write_json
 from .strategy_flags import WithOptions
 from .training import Training, report
 
@@ -52,8 +52,7 @@ def train(
     config.optimizer_settings(config.sized_net)
     config.check_capture(traced=trace is not None)
     config.check_warm_up()
-    check_writable(json)
-    check_writable(trace, "--trace")
+    check_outputs(json=json, trace=trace)
     if trace is not None:  # its picture is what it is for
         check_drawing()
     sample = config.sized_net.sample

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from backends.cli.next_command import NextCommand
-from backends.cli.run_folder import check_writable
+from backends.cli.run_folder import check_outputs
 from minigrad.lookup import check_choice
 
 from ..grading.assignment import FOLDER, find_assignment
@@ -44,8 +44,7 @@ def autograder(
     """Write what Gradescope or GitHub Classroom needs to grade an assignment."""
     if gradescope is None and classroom is None:
         raise ValueError("nothing is to be written; name a file with --gradescope or --classroom")
-    check_writable(gradescope, "--gradescope")
-    check_writable(classroom, "--classroom")
+    check_outputs(gradescope=gradescope, classroom=classroom)
     folder = folder or FOLDER
     settings = Course() if course is None else Course.read(course, folder)
     work = settings.weighted(find_assignment(assignment, folder))

@@ -17,7 +17,7 @@ from rich.console import Console
 from backends.cli.console import print_paths
 from backends.cli.doctor import Finding
 from backends.cli.next_command import NextCommand
-from backends.cli.run_folder import check_writable
+from backends.cli.run_folder import check_outputs
 from backends.launch.launch import TRANSPORTS, cores
 from backends.process.launcher import under_mpiexec
 from backends.process.signals import Interrupted
@@ -120,8 +120,8 @@ def grade(
     submission = path or submission
     if answers and submission is not None:
         raise ValueError("--answers grades the library's own file; leave --submission out")
+    check_outputs(**files, csv=csv)
     for kind, file in {**files, "csv": csv}.items():
-        check_writable(file, f"--{kind}")
         if file is not None and file.suffix.lower() == ".py":
             raise ValueError(f"--{kind} would write a report over a program, {file}; name another file")
     work = settings.weighted(find_assignment(assignment, folder))

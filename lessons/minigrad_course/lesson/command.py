@@ -19,7 +19,7 @@ from rich.table import Table
 from backends.cli.console import print_paths
 from backends.cli.curves import check_drawing
 from backends.cli.next_command import NextCommand
-from backends.cli.run_folder import check_writable, make_folder
+from backends.cli.run_folder import check_outputs, make_folder
 from backends.launch.supervise import supervise
 from backends.process.launcher import under_mpiexec
 from backends.process.signals import Interrupted
@@ -141,8 +141,7 @@ def after(lesson: Lesson) -> NextCommand | None:
 
 def write_lesson(lesson: Lesson, html: Path | None, notebook: Path | None) -> None:
     """Write the lesson's page and notebook, each unless it is None."""
-    check_writable(html, "--html")
-    check_writable(notebook, "--notebook")
+    check_outputs(html=html, notebook=notebook)
     if notebook is not None:
         from ..site.notebook import notebook as text_of_notebook
 

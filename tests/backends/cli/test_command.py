@@ -355,6 +355,11 @@ MISTAKES = [
         ["train", "--json", "no/where.json"],
         "cannot write no/where.json: its folder must exist and be writable",
     ),
+    (["train", "--json", "same", "--trace", "./same"], "--json and --trace would both write same; name two"),
+    (
+        ["prove", "--json", "same", "--svg", "./same"],
+        "--json and --svg would both write same",
+    ),
     (["prove", "--svg", "no/where.svg"], "cannot write no/where.svg: its folder must exist"),
     (["prove", "--batch", "6000", "--transport", "threads"], "--batch must be 1 to 5000, got 6000"),
 ]

@@ -337,3 +337,13 @@ def test_answers_that_a_handout_lacks_are_missed_in_one_line(minigrad, toys):
     (toys / "a1_toy" / "answers.py").unlink()
     status, _, err = minigrad("grade", "a1", "--answers", "--folder", str(toys))
     assert status == 1 and "the repository has it, and a handout does not" in err and err.count("\n") == 1
+
+
+def test_an_ending_in_capitals_is_one_of_the_files(tmp_path):
+    for name in ("ann.py", "BOB.PY", "notes.txt"):
+        (tmp_path / name).touch()
+    assert [file.name for file in folder.find_submissions(tmp_path)] == ["BOB.PY", "ann.py"]
+
+
+def test_a_name_stays_on_its_line():
+    assert folder.Entry(Path("evil\n100 points  zed.py"), None).name == "evil?100 points  zed.py"
