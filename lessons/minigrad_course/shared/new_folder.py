@@ -26,5 +26,5 @@ def new_folder(folder: Path) -> Iterator[None]:
             folder.mkdir(exist_ok=True)
         if isinstance(error, OSError):
             reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror or error
-            raise OSError(f"cannot write {folder}: {reason}") from error
+            raise OSError(f"cannot write {folder}: {reason}; name another folder") from error
         raise
