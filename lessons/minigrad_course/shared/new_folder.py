@@ -25,6 +25,9 @@ def new_folder(folder: Path) -> Iterator[None]:
         if was_there:
             folder.mkdir(exist_ok=True)
         if isinstance(error, OSError):
-            reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror or error
+            several = isinstance(
+                error, shutil.Error
+            )  # copytree's: from, to and a text that begins with a number
+            reason = error.args[0][0][2].partition("] ")[2] if several else error.strerror or error
             raise OSError(f"cannot write {folder}: {reason}; name another folder") from error
         raise
