@@ -27,7 +27,7 @@ def new_folder(folder: Path) -> Iterator[None]:
         if isinstance(error, OSError):
             several = isinstance(
                 error, shutil.Error
-            )  # copytree's: from, to and a text that begins with a number
+            )  # of copytree: from, to, "[Errno 28] ..."
             reason = error.args[0][0][2].partition("] ")[2] if several else error.strerror or error
             raise OSError(f"cannot write {folder}: {reason}; name another folder") from error
         raise
