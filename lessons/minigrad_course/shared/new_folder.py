@@ -25,9 +25,7 @@ def new_folder(folder: Path) -> Iterator[None]:
         if was_there:
             folder.mkdir(exist_ok=True)
         if isinstance(error, OSError):
-            several = isinstance(
-                error, shutil.Error
-            )  # of copytree: from, to, "[Errno 28] ..."
+            several = isinstance(error, shutil.Error)  # of copytree: from, to, "[Errno 28] ..."
             reason = error.args[0][0][2].partition("] ")[2] if several else error.strerror or error
             raise OSError(f"cannot write {folder}: {reason}; name another folder") from error
         raise
