@@ -24,13 +24,13 @@ def data_folder(folder: str | Path | None = None) -> Path:
 def replacement(file: Path) -> Iterator[Path]:
     """Yield a path to write to, with the suffix of ``file``; at the end of the block it becomes ``file``.
 
-    Of a symbolic link the file that it leads to is replaced; a device or a pipe is written to. If anything
-    fails, ``file`` stays as it was. Raises OSError that names ``file``, which the error of a full
-    disk does not. The folder is created if necessary. Several processes and threads may write the same file
-    at once; the last one wins.
+    Of a symbolic link the file that it leads to is replaced; a device is written to, and a pipe, once it has
+    a reader. If anything fails, ``file`` stays as it was. Raises OSError that names ``file``, which the error
+    of a full disk does not. The folder is created if necessary. Several processes and threads may write the
+    same file at once; the last one wins.
     """
     is_stream = file.exists() and not (file.is_file() or file.is_dir())
-    target = file.resolve() if file.is_symlink() else file
+    target = Path(os.path.realpath(file)) if file.is_symlink() else file
     folder = Path(gettempdir()) if is_stream else target.parent
     part = folder / f".{secrets.token_hex(8)}.part.{target.name}"
     try:

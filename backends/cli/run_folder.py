@@ -127,10 +127,10 @@ def check_writable(file: Path | None, flag: str = "--json") -> None:
 
 def check_outputs(**files: Path | None) -> None:
     """``check_writable`` for each file, by its flag's name; ValueError where two flags name one file."""
-    flags: dict[Path, str] = {}
+    flags: dict[str, str] = {}
     for flag, file in files.items():
         check_writable(file, f"--{flag}")
-        if file is not None and (other := flags.setdefault(file.resolve(), flag)) != flag:
+        if file is not None and (other := flags.setdefault(os.path.realpath(file), flag)) != flag:
             raise ValueError(f"--{other} and --{flag} would both write {file}; name two files")
 
 

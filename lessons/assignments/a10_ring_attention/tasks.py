@@ -149,10 +149,9 @@ def check_zigzag(submission: Any, case: Any, comm: Communicator) -> None:
     if type(result) is not list or len(result) != p:
         raise Wrong(f"zigzag returned {kind_of(result)}, not a list of {counted(p, 'array')}")
     for rank, columns in enumerate(result):
-        kind = getattr(columns, "dtype", np.dtype(int))  # integers of any size
-        check_like(
-            f"the array of rank {rank}", columns, np.shape(columns), kind if kind.kind in "iu" else int
-        )
+        is_integer = type(columns) is np.ndarray and columns.dtype.kind in "iu"  # of any size
+        dtype = columns.dtype if is_integer else np.dtype(int)
+        check_like(f"the array of rank {rank}", columns, np.shape(columns), dtype)
         if columns.ndim != 1:
             raise Wrong(f"the array of rank {rank} has the shape {columns.shape}, it should be (n,)")
     pairs = [sum(columns.tolist()) + len(columns) for columns in result]  # of any size, without overflow

@@ -102,8 +102,9 @@ def grade(
     if list_tasks or assignment is None:
         for kind, file in {**files, "csv": csv}.items():
             if file is not None:
+                graded = "FOLDER" if kind == "csv" else "submission.py"
                 raise ValueError(
-                    f"--{kind} reports what was graded: minigrad grade a1 submission.py --{kind} FILE"
+                    f"--{kind} reports what was graded: minigrad grade a1 {graded} --{kind} FILE"
                 )
         chosen = [find_assignment(assignment, folder)] if assignment else find_assignments(folder)
         progress = Progress.read()

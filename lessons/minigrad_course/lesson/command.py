@@ -62,10 +62,10 @@ def lesson(
     known = lessons()
     options = {"--check": check, "--file": file, "--html": html, "--notebook": notebook}
     names = [name for name, value in options.items() if value]
-    if names and (copy is not None or number is None):
-        raise ValueError(
-            f"{names[0]} is for one lesson; give its number, as in minigrad lesson 06 {names[0]}"
-        )
+    if names and copy is not None:
+        raise ValueError(f"--copy copies all lessons, and does nothing else; leave {names[0]} out")
+    if names and number is None:
+        raise ValueError(f"{names[0]} is for one lesson; give its number: minigrad lesson 06 {names[0]}")
     if file is not None and not check:
         raise ValueError("--file names the answers that --check checks; add --check")
     if check and (html or notebook):

@@ -21,9 +21,11 @@ def new_folder(folder: Path) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        if was_there:
-            folder.mkdir(exist_ok=True)
+        for path in [*folder.iterdir()] if was_there else [folder]:  # it may be the current folder
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
         if isinstance(error, OSError):
             several = isinstance(error, shutil.Error)  # of copytree: from, to, "[Errno 28] ..."
             reason = error.args[0][0][2].partition("] ")[2] if several else error.strerror or error

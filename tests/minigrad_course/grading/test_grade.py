@@ -202,7 +202,7 @@ def test_the_command_lists(minigrad, toys):
         (["a1", "--folder", "nowhere"], "no assignment 'a1'; there are none"),
         (["--json", "r.json"], "--json reports what was graded: minigrad grade a1 submission.py --json FILE"),
         (["a1", "--json", "submission.py"], "--json would write a report over a program, submission.py"),
-        (["a1", "--list", "--csv", "r.csv"], "--csv reports what was graded"),
+        (["a1", "--list", "--csv", "r.csv"], "--csv reports what was graded: minigrad grade a1 FOLDER"),
         (["--list", "--folder", "nowhere"], "there are no assignments in nowhere"),
     ],
 )

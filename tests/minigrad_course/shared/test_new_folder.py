@@ -19,14 +19,17 @@ def test_what_fails_is_taken_away_and_named(error, was_there, tmp_path):
     folder = tmp_path / "course"
     if was_there:
         folder.mkdir()
+    place = folder.stat().st_ino if was_there else None  # the shell may be there
     with (
         pytest.raises(OSError, match="cannot write .*course: .*No space left on device; name another"),
         new_folder(folder),
     ):
         (folder / "deep").mkdir(parents=True)
         (folder / "deep" / "half").touch()
+        (folder / "half").touch()
         raise error
     assert folder.exists() == was_there and not (was_there and os.listdir(folder))
+    assert not was_there or folder.stat().st_ino == place
     with new_folder(folder):
         folder.mkdir(exist_ok=True)
         (folder / "whole").touch()
