@@ -7,6 +7,16 @@ MISTAKES = {
         {"gather_broadcast_allreduce"},
         "1 rank, shape (2, 2) of float64, C order: rank 0's result is the input's memory",
     ),
+    "takes matrices only": (
+        [
+            (
+                "    total = x.copy()\n    for source",
+                "    rows, columns = x.shape\n    total = x.copy()\n    for source",
+            )
+        ],
+        {"gather_broadcast_allreduce"},
+        "values to unpack",
+    ),
     "forgets the last rank": (
         [("for source in range(1, comm.size)", "for source in range(1, comm.size - 1)")],
         {"gather_broadcast_allreduce"},

@@ -132,6 +132,11 @@ MISTAKES = {
         {"Momentum"},
         "all is sent, so this should be SGD without momentum",
     ),
+    "what is left of momentum in place of momentum": (
+        [("self.momentum * self.velocity + g", "(1 - self.momentum) * self.velocity + g")],
+        {"Momentum"},
+        "momentum 0.",
+    ),
     "no masking": (
         [("        if self.masking:\n            self.velocity[indices] = 0\n", "")],
         {"Momentum"},

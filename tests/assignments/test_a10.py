@@ -29,6 +29,12 @@ def test_a_mistake_costs_its_tasks_and_no_other(mistake):
     costs(A10, *MISTAKES[mistake])
 
 
+def test_columns_may_be_integers_of_any_size():
+    for dtype in ("np.int32", "np.uint16", "int"):
+        right = submission("solved_a10.py", ("np.arange(tokens)", f"np.arange(tokens, dtype={dtype})"))
+        assert faults(A10, right, few=ALL - {"zigzag"}) == {}, dtype
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_merge_without_care_for_queries_that_see_nothing_earns_half(seed):
     task = next(task for task in A10.tasks if task.name == "merge")

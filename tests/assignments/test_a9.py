@@ -50,9 +50,25 @@ def unseal(data):
 """
 
 
+CACHED = """
+SEAL, LOAD, SEALED = seal, load, []
+
+
+def seal(content):
+    SEALED.append(content)
+    return SEAL(content)
+
+
+def load(disk):
+    return LOAD(disk) if not SEALED else "what was sealed here is still there"
+"""
+
+
 def test_what_is_only_in_memory_does_not_survive(tmp_path):
     """Who loads is another process than who saved, also where one rank saved."""
     file = tmp_path / "submission.py"
+    file.write_text(submission_text("solved_a9.py") + CACHED, encoding="utf-8")
+    assert all(r.passed for r in grade(A9.only("save_and_load"), SubmissionFile.read(file)).results)
     file.write_text(submission_text("solved_a9.py") + IN_MEMORY, encoding="utf-8")
     results = {r.task.name: r for r in grade(A9.only("seal"), SubmissionFile.read(file)).results}
     assert not results["seal"].passed and "unseal gives None" in results["seal"].message
