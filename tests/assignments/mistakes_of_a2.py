@@ -2,11 +2,6 @@
 
 RINGS = {"ring_reduce_scatter", "ring_allreduce"}
 MISTAKES = {
-    "adds into its input": (
-        [("total = x.copy()\n    for source", "total = x\n    for source")],
-        {"gather_broadcast_allreduce"},
-        "1 rank, shape (2, 2) of float64, C order: rank 0's result is the input's memory",
-    ),
     "takes matrices only": (
         [
             (
@@ -16,6 +11,11 @@ MISTAKES = {
         ],
         {"gather_broadcast_allreduce"},
         "values to unpack",
+    ),
+    "adds into its input": (
+        [("total = x.copy()\n    for source", "total = x\n    for source")],
+        {"gather_broadcast_allreduce"},
+        "1 rank, shape (2, 2) of float64, C order: rank 0's result is the input's memory",
     ),
     "forgets the last rank": (
         [("for source in range(1, comm.size)", "for source in range(1, comm.size - 1)")],
