@@ -120,8 +120,10 @@ class Run:
 
     def figures(self) -> bool:
         """Whether a training has written the figures of two steps, and so knows that there are figures."""
-        logs = self.folder.glob("runs/*/metrics.jsonl")
-        return any(log.read_bytes().count(b"\n") > 2 for log in logs)
+        with suppress(FileNotFoundError):  # a new folder gets its name meanwhile
+            logs = self.folder.glob("runs/*/metrics.jsonl")
+            return any(log.read_bytes().count(b"\n") > 2 for log in logs)
+        return False
 
 
 def listens(pid: int) -> bool:
