@@ -32,11 +32,8 @@ STRATEGIES = {
 }
 
 
-def test_a_wrong_mean_shows_beside_a_mask():
+def test_what_is_wrong_shows_beside_a_mask_and_a_huge_number():
     constant_laws.what_is_wrong_shows_beside_a_constant()
-
-
-def test_a_halved_weight_shows_beside_a_huge_number():
     constant_laws.a_halved_weight_shows_beside_a_huge_number()
 
 
