@@ -12,6 +12,7 @@ import ast
 import inspect
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -55,25 +56,31 @@ CHAINS = [
 
 def imported(file: Path, root: Path) -> Iterator[Path]:
     """The files of this project that ``file`` imports when it runs: not those that only annotations name."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for level, name, aliases in imports_in(file.read_text(encoding="utf-8")):
+        package = [*file.relative_to(root).parts[:-level]] if level else []
+        for alias in aliases:
+            submodule = list(module(root, [*package, *name, *alias]))
+            yield from submodule or module(root, [*package, *name])
+
+
+@cache
+def imports_in(text: str) -> list[tuple[int, list[str], list[list[str]]]]:
+    """The imports in a text: the level, the module's name at its dots, and the names taken from it."""
+    tree = ast.parse(text)
     typing = {
         id(node)
         for branch in ast.walk(tree)
         if isinstance(branch, ast.If) and names_type_checking(branch.test)
         for node in ast.walk(branch)
     }
+    imports: list[tuple[int, list[str], list[list[str]]]] = []
     for node in ast.walk(tree):
-        if id(node) in typing:
-            continue
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield from module(root, alias.name.split("."))
-        elif isinstance(node, ast.ImportFrom):
-            package = list(file.relative_to(root).parts[: -node.level]) if node.level else []
-            name = package + (node.module.split(".") if node.module else [])
-            for alias in node.names:
-                submodule = list(module(root, [*name, alias.name]))
-                yield from submodule or module(root, name)
+        if isinstance(node, ast.Import) and id(node) not in typing:
+            imports += [(0, alias.name.split("."), [[]]) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and id(node) not in typing:
+            name = node.module.split(".") if node.module else []
+            imports.append((node.level, name, [[alias.name] for alias in node.names]))
+    return imports
 
 
 def names_type_checking(test: ast.expr) -> bool:

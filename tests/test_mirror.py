@@ -6,6 +6,7 @@ path before it, as in ``Laws of minigrad/ops/pool.py and pool1d.py: ...``; a fol
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ MIRRORING = [path for path in LAWS if any(path.is_relative_to(folder) for folder
 NAMING = [*MIRRORING, *(path for path in LAWS if any(path.is_relative_to(folder) for folder in TOGETHER))]
 
 
+@cache
 def said_by(path):
     return " ".join((ast.get_docstring(ast.parse((ROOT / path).read_text(encoding="utf-8"))) or "").split())
 
