@@ -26,13 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
-from backends.launch.launch import (
-    THREAD_VARIABLES,
-    load_mpi,
-    mpi_problem,
-    printed_start_line,
-    under_mpiexec,
-)
+from backends.launch.launch import THREAD_VARIABLES, load_mpi, mpi_problem, printed_start_line, under_mpiexec
 from backends.launch.supervise import supervise
 
 RANKS, LEAST_SECONDS, STEPS_COMPARED = 2, 0.15, 4

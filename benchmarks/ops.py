@@ -105,15 +105,7 @@ def results_table(results: list[dict[str, Any]]) -> Table:
         caption=f"{len(over)} of {len(results)} rows take more than {BOUND} times as long, their products or "
         f"loops alone in {len(limited)} of them; {versions}",
     )
-    for column in (
-        "",
-        "minigrad ms",
-        "PyTorch ms",
-        "channels_last ms",
-        "ratio",
-        "alone",
-        "smallest image",
-    ):
+    for column in ("", "minigrad ms", "PyTorch ms", "channels_last ms", "ratio", "alone", "smallest image"):
         table.add_column(column, justify="left" if not column else "right", no_wrap=True)
     for result in results:
         ms = result["ms"]

@@ -349,12 +349,7 @@ ROWS = [
     of("relu", ops.relu, F.relu, MILLION),
     of("relu", ops.relu, F.relu, (64, 32, 32, 32), image=True),
     of("leaky_relu", ops.leaky_relu, F.leaky_relu, MILLION),
-    of(
-        "gelu",
-        lambda x: ops.gelu(x, approximate="tanh"),
-        lambda x: F.gelu(x, approximate="tanh"),
-        MILLION,
-    ),
+    of("gelu", lambda x: ops.gelu(x, approximate="tanh"), lambda x: F.gelu(x, approximate="tanh"), MILLION),
     of("gelu exact", ops.gelu, F.gelu, MILLION),
     of("silu", ops.silu, F.silu, MILLION),
     of("elu", ops.elu, F.elu, MILLION),
@@ -473,12 +468,7 @@ ROWS = [
         (64, 32, 32, 32),
         image=True,
     ),
-    of(
-        "max_pool1d 2",
-        lambda x: ops.max_pool1d(x, kernel=2),
-        lambda x: F.max_pool1d(x, 2),
-        (32, 32, 1000),
-    ),
+    of("max_pool1d 2", lambda x: ops.max_pool1d(x, kernel=2), lambda x: F.max_pool1d(x, 2), (32, 32, 1000)),
     of(
         "avg_pool 7",
         lambda x: ops.avg_pool2d(x, kernel=7),

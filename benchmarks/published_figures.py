@@ -52,9 +52,7 @@ DGC = Figure(
             partial(sparse, compress="top-k", density=0.001), "loses accuracy", (0.011, 0.133)
         ),
         "without residual": Line(
-            partial(sparse, compress="top-k", density=0.001, feedback=False),
-            "loses most",
-            (0.24, 0.29),
+            partial(sparse, compress="top-k", density=0.001, feedback=False), "loses most", (0.24, 0.29)
         ),
     },
     (

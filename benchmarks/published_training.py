@@ -43,16 +43,7 @@ def data_parallel(seed: int, *, lr: float, epochs: int, momentum: float = 0.9, *
         backend = Compressed(comm, **compression) if compression else DataParallel(comm)
         model = backend.place(network(seed))
         method = optim.SGD(model.parameters(), lr, momentum=0.0 if own else momentum)
-        fit(
-            model,
-            method,
-            ops.cross_entropy,
-            train,
-            backend=backend,
-            epochs=epochs,
-            batch_size=64,
-            seed=seed,
-        )
+        fit(model, method, ops.cross_entropy, train, backend=backend, epochs=epochs, batch_size=64, seed=seed)
         return model.state_dict()
 
     with threadpool_limits(1), warnings.catch_warnings():

@@ -137,9 +137,7 @@ class Recorded:
         return replayed
 
 
-def half_by_value(
-    to_x: Callable[..., Array],
-) -> Callable[[Callable[P, OpResult]], Callable[P, OpResult]]:
+def half_by_value(to_x: Callable[..., Array]) -> Callable[[Callable[P, OpResult]], Callable[P, OpResult]]:
     """``half_in_single`` of one array, whose gradient is ``to_x(y, g, **settings)``, from the value y.
 
     A tape holds the rounded value, which the next op often needs as well, and not the input.

@@ -169,10 +169,7 @@ def odd(rng):
 
 def normalised(rng):
     return nn.Sequential(
-        nn.Conv2d(1, 3, 3, padding=1, rng=rng),
-        nn.BatchNorm(3),
-        nn.Flatten(),
-        nn.Linear(18, 3, rng=rng),
+        nn.Conv2d(1, 3, 3, padding=1, rng=rng), nn.BatchNorm(3), nn.Flatten(), nn.Linear(18, 3, rng=rng)
     )
 
 

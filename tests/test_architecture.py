@@ -461,12 +461,7 @@ def module_containers(module):
     for node in module.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         value = getattr(node, "value", None)
-        made = isinstance(value, ast.Call) and names_of(value.func) in (
-            "list",
-            "dict",
-            "set",
-            "deque",
-        )
+        made = isinstance(value, ast.Call) and names_of(value.func) in ("list", "dict", "set", "deque")
         if isinstance(value, CONTAINERS) or made:
             yield from (t.id for t in targets if isinstance(t, ast.Name))
 

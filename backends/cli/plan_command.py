@@ -238,11 +238,7 @@ def widths_of(rows: list[dict[str, str]], columns: int) -> dict[str, int]:
 
 
 def print_table(
-    console: Console,
-    options: PlanOptions,
-    batch: int,
-    fitting: list[Estimate],
-    measured: dict[Layout, float],
+    console: Console, options: PlanOptions, batch: int, fitting: list[Estimate], measured: dict[Layout, float]
 ) -> None:
     """A row for each layout, without the columns for which the console is too narrow; none is cut."""
     rows = rows_of(fitting, measured)

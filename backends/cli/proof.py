@@ -209,8 +209,7 @@ def location(verdict: dict[str, Any]) -> Text:
         return Text(f"All {located['compared']} tensors agree{left_out}", "bold green")
     if first is None:
         return Text(
-            f"NOT LOCATED: all {located['compared']} tensors of a second step agree{left_out}",
-            "bold red",
+            f"NOT LOCATED: all {located['compared']} tensors of a second step agree{left_out}", "bold red"
         )
     micro = "" if first["micro"] is None else f", micro-batch {first['micro']}"
     agreed = f"; {first['agreed']} agreed" if first["agreed"] else ""
@@ -230,8 +229,7 @@ def prove(
         Path | None, typer.Option(help="also draw the table to this SVG file", metavar="FILE")
     ] = None,
     locate: Annotated[
-        bool,
-        typer.Option("--locate", help="also find the first tensor of the step that differs", metavar=""),
+        bool, typer.Option("--locate", help="also find the first tensor of the step that differs", metavar="")
     ] = False,
     *,
     flags: dict[str, Any],

@@ -112,13 +112,7 @@ class World:
 
     endings: tuple[type[BaseException], ...] = (RankFailed, Deadlock)
 
-    def __init__(
-        self,
-        size: int,
-        *,
-        rendezvous: bool = False,
-        turns: Turns | None = None,
-    ):
+    def __init__(self, size: int, *, rendezvous: bool = False, turns: Turns | None = None):
         self.size, self.rendezvous, self.turns = size, rendezvous, turns
         self.limit = wait_limit()
         self.lock = threading.Lock()

@@ -19,15 +19,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..process.hang_report import WAY_OUT, HangReported
-from ..process.rank import (
-    LOST,
-    note,
-    note_wait,
-    noted_status,
-    number,
-    one_that_left,
-    request_stacks,
-)
+from ..process.rank import LOST, note, note_wait, noted_status, number, one_that_left, request_stacks
 from .communicator import NOTHING, Communicator, RankEnded, wait_limit
 from .failure_detector import IN_TRANSIT, FailureDetector
 from .mailboxes import caller

@@ -84,10 +84,6 @@ SCHEDULES = (
         most_in_flight=lambda rank, n: min(2 * n.micros, n.micros + 1 + rank, 2 * n.ranks),
     ),
     Schedule(
-        dualpipe_v,
-        route=down_and_up,
-        check=full,
-        chunks=2,
-        most_in_flight=lambda rank, n: 2 * n.ranks + 1,
+        dualpipe_v, route=down_and_up, check=full, chunks=2, most_in_flight=lambda rank, n: 2 * n.ranks + 1
     ),
 )

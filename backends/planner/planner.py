@@ -79,14 +79,7 @@ def shapes(ranks: int) -> Iterator[tuple[int, int, int, int]]:
                 yield data, pipe, sequence, ranks // (data * pipe * sequence)
 
 
-def best_first(
-    net: NetSizes,
-    ranks: int,
-    hardware: Hardware,
-    batch: int,
-    *,
-    most: int = 12,
-) -> Plans:
+def best_first(net: NetSizes, ranks: int, hardware: Hardware, batch: int, *, most: int = 12) -> Plans:
     """The ``most`` layouts of ``ranks`` that take least among those that fit into memory.
 
     Ranks without a pipeline take as few micro-batches as fit, since more of them save memory alone. Where

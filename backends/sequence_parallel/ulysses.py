@@ -23,12 +23,7 @@ TOKENS, HEADS = 1, 2
 
 
 def ulysses_attention(
-    qkv: Any,
-    *,
-    comm: Communicator,
-    columns: Sequence[np.ndarray],
-    causal: bool = True,
-    documents: Any = None,
+    qkv: Any, *, comm: Communicator, columns: Sequence[np.ndarray], causal: bool = True, documents: Any = None
 ) -> Tensor:
     """``ops.self_attention`` of this rank's tokens (B, n, heads, 3 D) among those of all ranks.
 

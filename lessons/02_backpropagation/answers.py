@@ -91,11 +91,7 @@ def filled_again(student):
 
 
 QUESTIONS = [
-    Question(
-        "c",
-        replaced,
-        (("x.grad = x.grad + pullback(node.grad)", "x.grad = pullback(node.grad)"),),
-    ),
+    Question("c", replaced, (("x.grad = x.grad + pullback(node.grad)", "x.grad = pullback(node.grad)"),)),
     Question("b", first_layer, (("(True, True, True, True)", "(True, False, False, False)"),)),
     Question("a", filled_again, (("    return x * w\n", "    return ops.sigmoid(x) * w\n"),)),
 ]

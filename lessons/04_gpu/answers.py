@@ -9,11 +9,7 @@ from backends.comm.collectives.link import Link
 
 LAUNCH, MEMORY = 10e-6, 4.8e12  # seconds; bytes a second of an H200 (NVIDIA's data sheet)
 A, B = np.float32(2), np.float32(-1)
-OPERATIONS = {
-    "multiply": lambda x: A * x,
-    "add": lambda x: x + B,
-    "maximum": lambda x: np.maximum(x, 0),
-}
+OPERATIONS = {"multiply": lambda x: A * x, "add": lambda x: x + B, "maximum": lambda x: np.maximum(x, 0)}
 
 
 def seconds(kernels, size=100_000_000):
@@ -135,9 +131,7 @@ PACK = """\
 """
 QUESTIONS = [
     Question(
-        "b",
-        one_kernel,
-        (('[["multiply"], ["add"], ["maximum"]]', '[["multiply", "add", "maximum"]]'),),
+        "b", one_kernel, (('[["multiply"], ["add"], ["maximum"]]', '[["multiply", "add", "maximum"]]'),)
     ),
     Question("a", new_array, (("    return a.T\n", "    return a.T * 2\n"),)),
     Question("c", faster_gpu, (("KERNEL = 10e-6", "KERNEL = 5e-6"),)),

@@ -97,11 +97,6 @@ QUESTIONS = [
     Question(
         "b",
         own_part_first,
-        (
-            (
-                "    return list(range(ranks))\n",
-                "    return [(rank + i) % ranks for i in range(ranks)]\n",
-            ),
-        ),
+        (("    return list(range(ranks))\n", "    return [(rank + i) % ranks for i in range(ranks)]\n"),),
     ),
 ]

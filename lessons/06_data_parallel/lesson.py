@@ -26,13 +26,7 @@ runs/lessons/06_data_parallel/. In an editor that knows `# %%` cells this file o
 
 import drawings
 import numpy as np
-from measured import (
-    adam_state_and_bytes,
-    batch_norm_numbers,
-    messages_in_a_step,
-    one_step,
-    seconds_of_steps,
-)
+from measured import adam_state_and_bytes, batch_norm_numbers, messages_in_a_step, one_step, seconds_of_steps
 from minigrad_course.experiments.experiment import read_result, source_of
 from minigrad_course.experiments.speedup import Speedup
 from minigrad_course.experiments.to_target import first_at

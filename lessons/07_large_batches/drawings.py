@@ -96,12 +96,7 @@ def lars(ratios, right_by_rate, small):
             label=f"{name}, mean of {len(accuracies[min(accuracies)])} seeds",
         )
         places = [rate for rate, seeds in accuracies.items() for _ in seeds]
-        right.plot(
-            places,
-            np.concatenate(list(accuracies.values())),
-            **points(color),
-            label="each seed",
-        )
+        right.plot(places, np.concatenate(list(accuracies.values())), **points(color), label="each seed")
     right.legend(loc="lower left", bbox_to_anchor=(0, 0.4), fontsize=9)
     right.axhline(small, color=GREY, ls="--", lw=1, zorder=0)
     right.text(0.5, small + 0.01, "SGD, batches of 32", color=GREY, ha="right", va="bottom")

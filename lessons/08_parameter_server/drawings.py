@@ -131,11 +131,7 @@ def cost_of_staleness(swings, limit, taus, losses, careful):
     )
     for rate, color in zip(losses, (RED, BLUE), strict=True):
         right.plot(taus, losses[rate], **curve(color))
-        right.plot(
-            taus,
-            careful[rate],
-            **hollow(color),
-        )
+        right.plot(taus, careful[rate], **hollow(color))
         right.text(taus[-1] + 0.4, losses[rate][-1], f"lr {rate}", color=color, va="center")
         right.text(taus[-1] + 0.4, careful[rate][-1], f"lr {rate} / tau", color=color, va="center")
     right.set(

@@ -238,9 +238,7 @@ def two_gathers(student):
 QUESTIONS = [
     Question("b", without_the_op, (("    return differentiable.fan_out(x, comm=comm)\n", "    return x\n"),)),
     Question(
-        "c",
-        rows_first,
-        (('PLAN = {"1": "column", "3": "row"}', 'PLAN = {"1": "row", "3": "column"}'),),
+        "c", rows_first, (('PLAN = {"1": "column", "3": "row"}', 'PLAN = {"1": "row", "3": "column"}'),)
     ),
     Question("c", from_zero, ((" = [0.5, -0.5, 0.25, 0.0]", " = [0.0, 0.0, 0.0, 0.0]"),)),
     Question(

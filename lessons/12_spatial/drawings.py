@@ -76,11 +76,7 @@ def rows_or_filters(heights, rows, filters, formula):
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.3), layout="constrained")
     for counts, color in ((filters, RED), (rows, BLUE)):
         left.loglog(heights, counts.sum(axis=1), **curve(color))
-        left.loglog(
-            heights,
-            counts[:, 0],
-            **hollow(color),
-        )
+        left.loglog(heights, counts[:, 0], **hollow(color))
     left.text(heights[1], filters[1].sum() * 1.5, "filters", color=RED, ha="right", fontweight="bold")
     left.text(heights[-1], rows[-1].sum() * 1.25, "rows", color=BLUE, ha="right", fontweight="bold")
     left.text(

@@ -679,10 +679,7 @@ for p, name in ((8, "NVLink"), (8, "200 Gbit/s"), (64, "200 Gbit/s")):
     for value, formula in zip(bounds, formulas, strict=True):
         off = value - formula * intensity  # by trial a whole number, or a multiple of p or 2 p
         assert -1.5 <= off <= 2 * p, f"{p} ranks, {name}: {value:,}, formula {formula * intensity:,.0f}"
-for flops, bandwidth, tokens in (
-    (990e12, 450e9, 2200),
-    (459e12, 180e9, 2550),
-):  # H100, TPU v5p
+for flops, bandwidth, tokens in ((990e12, 450e9, 2200), (459e12, 180e9, 2550)):  # H100, TPU v5p
     ours = data_roofline(Hardware(flops, Link(0.0, bandwidth), math.inf), 10**6, 1).tokens
     assert round(ours) == tokens, f"{ours:.0f} tokens, published for many ranks: {tokens}"
 

@@ -41,8 +41,7 @@ def efficiency(gpus, curves, lowest, highest, horovod, goyal, published):
         if name == "VGG-16":
             left.fill_between(gpus, lowest[name], highest[name], color=color, alpha=0.12, lw=0)
         left.plot(
-            *zip(*horovod[name].items(), strict=True),
-            **points(color) | {"ms": 8 + 5 * (color == GREEN)},
+            *zip(*horovod[name].items(), strict=True), **points(color) | {"ms": 8 + 5 * (color == GREEN)}
         )
         left.text(*places[name], name, color=color, ha="right")
     left.text(9, 0.56, "VGG-16: between nothing hidden\nand no latency", color=RED, fontsize=10)

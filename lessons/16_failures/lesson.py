@@ -348,10 +348,7 @@ def saved_in_memory(kind):
 # %%
 n = len(pieces[0])
 width = math.ceil((8 + n) / (HOSTS - 1))  # a piece carries its length, 8 bytes
-FORMULAS = {
-    PartnerCopies: (n, n),
-    XorParity: ((HOSTS - 1) * (width + 8), width),
-}
+FORMULAS = {PartnerCopies: (n, n), XorParity: ((HOSTS - 1) * (width + 8), width)}
 print("                  sent by a rank   formula   held for others   formula")
 for kind, (sends, holds) in FORMULAS.items():
     memories, sent = saved_in_memory(kind)

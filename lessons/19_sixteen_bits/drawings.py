@@ -3,18 +3,7 @@
 import matplotlib.pyplot as plt
 import numpy as np
 
-from minigrad.figures import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    RED,
-    SAND,
-    curve,
-    line,
-    points,
-)
+from minigrad.figures import BLUE, GREEN, GREY, INK, ORANGE, RED, SAND, curve, line, points
 
 LEAST, NORMAL = -24, -14  # the exponents of float16's least number, and of its least normal number
 

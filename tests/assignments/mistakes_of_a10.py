@@ -31,12 +31,7 @@ MISTAKES = {
         "o of tile is nan at 0, 0, it should be 0",
     ),
     "what is masked has the score 0": (
-        [
-            (
-                "    s = scores_of(q, k, mask)\n",
-                "    s = np.where(mask, q @ k.T / np.sqrt(q.shape[1]), 0.0)\n",
-            ),
-        ],
+        [("    s = scores_of(q, k, mask)\n", "    s = np.where(mask, q @ k.T / np.sqrt(q.shape[1]), 0.0)\n")],
         USES_TILE,
         "o of tile is",
     ),
@@ -51,7 +46,7 @@ MISTAKES = {
             (
                 "o * np.exp(lse - n)[:, None] + other * np.exp(other_lse - n)[:, None]",
                 "o + other * np.exp(other_lse - n)[:, None]",
-            ),
+            )
         ],
         USES_MERGE,
         "merged in the order",
@@ -61,23 +56,19 @@ MISTAKES = {
             (
                 "o * np.exp(lse - n)[:, None] + other * np.exp(other_lse - n)[:, None]",
                 "(o + other) / np.where((lse > -np.inf) & (other_lse > -np.inf), 2, 1)[:, None]",
-            ),
+            )
         ],
         USES_MERGE,
         "merged in the order",
     ),
-    "-inf from -inf": (
-        [("    n = finite(both)\n", "    n = both\n")],
-        {"merge", "ring_forward"},
-        "nan",
-    ),
+    "-inf from -inf": ([("    n = finite(both)\n", "    n = both\n")], {"merge", "ring_forward"}, "nan"),
     "adds the sums without a shift": (
         [
             (
                 "    both = np.logaddexp(lse, other_lse)\n",
                 "    total = np.exp(lse) + np.exp(other_lse)\n"
                 "    both = np.where(total > 0, np.log(np.where(total > 0, total, 1.0)), -np.inf)\n",
-            ),
+            )
         ],
         {"merge"},
         "large scores",
@@ -87,7 +78,7 @@ MISTAKES = {
             (
                 "    return o * np.exp(lse - n)[:, None] + other",
                 "    o *= np.exp(lse - n)[:, None]\n    return o + other",
-            ),
+            )
         ],
         {"merge"},
         "o was changed: work on a copy",
@@ -124,7 +115,7 @@ MISTAKES = {
                 "    blocks = np.array_split(np.arange(tokens), 2 * ranks)\n",
                 "    n = tokens // (2 * ranks)\n"
                 "    blocks = [np.arange(i * n, (i + 1) * n) for i in range(2 * ranks)]\n",
-            ),
+            )
         ],
         {"zigzag"},
         "it should have",
@@ -161,7 +152,7 @@ MISTAKES = {
                 SENDS,
                 "            both = to_next(comm, [np.concatenate(block)])[0]\n"
                 "            block = list(np.split(both, 2))\n    return o, lse\n\n\ndef tile_b",
-            ),
+            )
         ],
         {"ring_forward"},
         "the results are right, but rank",
@@ -191,12 +182,7 @@ MISTAKES = {
     ),
     # of ring_backward
     "the last hop is missing": (
-        [
-            (
-                "        dk, dv = to_next(comm, sums)\n",
-                "        dk, dv = sums if comm.size == 0 else home\n",
-            )
-        ],
+        [("        dk, dv = to_next(comm, sums)\n", "        dk, dv = sums if comm.size == 0 else home\n")],
         {"ring_backward"},
         "gradient of k of ring_backward is",
     ),
@@ -205,7 +191,7 @@ MISTAKES = {
             (
                 "[np.zeros(x.shape) for x in block] if t == 1 else to_next(comm, sums)",
                 "[np.zeros(x.shape) for x in (block if t == 1 else to_next(comm, sums))]",
-            ),
+            )
         ],
         {"ring_backward"},
         "3 ranks",
@@ -233,7 +219,7 @@ MISTAKES = {
             (
                 "    p = np.exp(scores_of(q, k, mask) - finite(lse)[:, None])\n",
                 "    p = np.exp(scores_of(q, k, mask) - finite(tile(q, k, v, mask)[1])[:, None])\n",
-            ),
+            )
         ],
         {"ring_backward"},
         "ring_backward is",
@@ -244,12 +230,7 @@ MISTAKES = {
         "gradient of q of ring_backward is",
     ),
     "keys of one rank are added to the gradients of another": (
-        [
-            (
-                "        sums[0] += b\n        sums[1] += c\n",
-                "        home[0] += b\n        home[1] += c\n",
-            )
-        ],
+        [("        sums[0] += b\n        sums[1] += c\n", "        home[0] += b\n        home[1] += c\n")],
         {"ring_backward"},
         "2 ranks",
     ),

@@ -77,11 +77,7 @@ MISTAKES = {
         {"feedback"},
         "is sent and 0.0 kept",
     ),
-    "what was sent is kept too": (
-        [("    residual[indices] = 0\n", "")],
-        {"feedback"},
-        "step 1, entry",
-    ),
+    "what was sent is kept too": ([("    residual[indices] = 0\n", "")], {"feedback"}, "step 1, entry"),
     "the gradient's rest only": (
         [("    residual = v.copy()", "    residual = g.copy()")],
         {"feedback"},

@@ -168,10 +168,7 @@ MISTAKES = {
                 "        work(comm, workers, parameters, steps, gradient)\n",
                 "        result = work(comm, workers, parameters, steps, gradient)\n",
             ),
-            (
-                "    return np.concatenate(parts)",
-                "    return np.concatenate(parts) if finishes else result",
-            ),
+            ("    return np.concatenate(parts)", "    return np.concatenate(parts) if finishes else result"),
         ],
         {"train"},
         "the start less the rate times the sum of all gradients",

@@ -62,11 +62,7 @@ MISTAKES = {
         {"column", "block"},
         "the results are right, but in column_forward the ranks sent 128 bytes in all, not 0",
     ),
-    "leaves out the ReLU on the way back": (
-        [("da * positive", "da")],
-        {"block"},
-        "1 rank",
-    ),
+    "leaves out the ReLU on the way back": ([("da * positive", "da")], {"block"}, "1 rank"),
     "works in its input": (
         [("radius : radius + heights[me]].copy()", "radius : radius + heights[me]]")],
         {"halo"},
@@ -82,7 +78,7 @@ MISTAKES = {
             (
                 "finishes.append(comm.start_send(x[:, :, low - mine : high - mine], r))",
                 "comm.send(x[:, :, low - mine : high - mine], r)",
-            ),
+            )
         ],
         SPACE,
         "deadlock",
@@ -120,7 +116,7 @@ MISTAKES = {
             (
                 "np.pad(halo(comm, x, heights, radius), ((0, 0), (0, 0), (0, 0), (radius, radius)))",
                 "np.pad(x, ((0, 0), (0, 0), (radius if len(x[0, 0]) else 0,) * 2, (radius, radius)))",
-            ),
+            )
         ],
         {"convolution"},
         "result of conv_forward is that of its own rows alone",

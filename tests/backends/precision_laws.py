@@ -77,11 +77,7 @@ LAYOUTS: Mapping[str, tuple[int, Make]] = {
 
 
 def trains(
-    layout: str,
-    n: int = 5,
-    steps: Sequence[bool] = (False, True, False),
-    size: float = 1.0,
-    **settings: Any,
+    layout: str, n: int = 5, steps: Sequence[bool] = (False, True, False), size: float = 1.0, **settings: Any
 ) -> None:
     """The layout trains a small net in sixteen bits as one serial machine, with steps that overflow."""
     ranks, strategy = LAYOUTS[layout]

@@ -56,8 +56,7 @@ def synchronized(comm):
 def law(ranks, strategy, sizes, build, **settings):
     batches = batches_of(sizes)
     run_ranks(
-        ranks,
-        lambda comm: trains_like_serial(strategy, comm, build, ops.cross_entropy, batches, **settings),
+        ranks, lambda comm: trains_like_serial(strategy, comm, build, ops.cross_entropy, batches, **settings)
     )
 
 

@@ -69,12 +69,7 @@ def test_no_algorithm_is_much_faster_than_the_chosen_one(nbytes, machine):
 
 
 @few
-@given(
-    machine=machines(),
-    length=st.integers(1, 300),
-    jitter=st.floats(0, 2),
-    seed=st.integers(0, 9),
-)
+@given(machine=machines(), length=st.integers(1, 300), jitter=st.floats(0, 2), seed=st.integers(0, 9))
 def test_ranks_measure_choose_and_sum_the_same(machine, length, jitter, seed):
     cluster = laws.cluster_of(machine)
     cluster.jitter, cluster.seed = jitter, seed

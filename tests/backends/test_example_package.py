@@ -136,8 +136,7 @@ def test_a_flag_that_does_not_fit_is_refused_in_one_line(minigrad, flags, messag
 
 
 @pytest.mark.parametrize(
-    ("transport", "shape"),
-    [("threads", "2 x 2 x 2"), ("mpi", "2 x 2"), thorough("mpi", "2 x 2 x 2")],
+    ("transport", "shape"), [("threads", "2 x 2 x 2"), ("mpi", "2 x 2"), thorough("mpi", "2 x 2 x 2")]
 )
 def test_it_stands_in_a_stack(tmp_path, transport, shape):
     """In processes that are started when the package is there."""

@@ -21,13 +21,7 @@ from backends.precision_laws import (
 from minigrad import nn, optim
 from minigrad.loss_scale import StaticScale
 from minigrad.master_weights import PRECISIONS
-from tests.backends.precision_laws import (
-    LAYOUTS,
-    build,
-    losses_are_checked_without_rounding,
-    samples,
-    trains,
-)
+from tests.backends.precision_laws import LAYOUTS, build, losses_are_checked_without_rounding, samples, trains
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

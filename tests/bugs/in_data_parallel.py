@@ -90,10 +90,7 @@ def sharded_clips_like_serial() -> None:
 
 def normalised(rng: np.random.Generator) -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 3, 3, padding=1, rng=rng),
-        nn.BatchNorm(3),
-        nn.Flatten(),
-        nn.Linear(18, 3, rng=rng),
+        nn.Conv2d(1, 3, 3, padding=1, rng=rng), nn.BatchNorm(3), nn.Flatten(), nn.Linear(18, 3, rng=rng)
     )
 
 

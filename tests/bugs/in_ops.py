@@ -25,9 +25,7 @@ from tests.minigrad.ops.fast.fast_form_laws import (
     sums_rows_as_add_at,
     sums_up_to_each,
 )
-from tests.minigrad.ops.numpy_forms import (
-    a_constant_has_no_deviation_and_no_slope as a_constant_has_no_slope,
-)
+from tests.minigrad.ops.numpy_forms import a_constant_has_no_deviation_and_no_slope as a_constant_has_no_slope
 from tests.minigrad.ops.numpy_forms import equals_its_form
 from tests.minigrad.ops.op_laws import (
     half_precision_loses_only_its_own_digits,

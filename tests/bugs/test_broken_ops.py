@@ -114,10 +114,7 @@ GRADIENTS = {
         X + 1,
     ),
     "a coefficient of gelu": (
-        partial(
-            mutant("minigrad.ops.activation", ("0.134145", "0.044715 ")).gelu,
-            approximate="tanh",
-        ),
+        partial(mutant("minigrad.ops.activation", ("0.134145", "0.044715 ")).gelu, approximate="tanh"),
         X,
     ),
     "the count of a mean": (mean_without_its_count, X),
@@ -128,10 +125,7 @@ GRADIENTS = {
         W,
     ),
     "the sum in softmax": (
-        mutant(
-            "minigrad.ops.softmax",
-            ("(g - (g * y).sum(axis=axes, keepdims=True)) * y", "g * y"),
-        ).softmax,
+        mutant("minigrad.ops.softmax", ("(g - (g * y).sum(axis=axes, keepdims=True)) * y", "g * y")).softmax,
         X,
     ),
     "repeated indices": (
@@ -196,8 +190,7 @@ def test_the_contract_of_pullbacks_catches_that(bug):
 
 DTYPES = {
     "a value": lambda x: mutant(
-        "minigrad.ops.elementwise",
-        ("xp.where(x > 0, 1, slope).astype(x.dtype)", "xp.where(x > 0, 1, slope)"),
+        "minigrad.ops.elementwise", ("xp.where(x > 0, 1, slope).astype(x.dtype)", "xp.where(x > 0, 1, slope)")
     ).leaky_relu(x, slope=2.0),
     "a gradient": doubled_by_a_wide_constant,
     "a count": mutant(

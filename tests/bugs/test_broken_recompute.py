@@ -32,10 +32,7 @@ BUGS = {
         "            setattr(owner, name, array)\n",
         "            pass\n",
     ),
-    "a gradient counts twice": (
-        "[(index, y.shape, lambda g: g)])",
-        "[(index, y.shape, lambda g: g)] * 2)",
-    ),
+    "a gradient counts twice": ("[(index, y.shape, lambda g: g)])", "[(index, y.shape, lambda g: g)] * 2)"),
     "a leaf is announced when its segment is done": (
         "for leaf in first.entries]",
         "for leaf in first.entries[:0]]",

@@ -133,11 +133,7 @@ def test_a_lesson_fails_with_a_broken_library(name, tmp_path):
     actual = subprocess.run(
         [sys.executable, str(lesson)],
         cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": path,
-            "MPLBACKEND": "Agg",
-        },
+        env={**os.environ, "PYTHONPATH": path, "MPLBACKEND": "Agg"},
         capture_output=True,
         encoding="utf-8",
         timeout=SECONDS,

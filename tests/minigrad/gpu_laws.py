@@ -204,9 +204,7 @@ def pooling_is_the_readable_one(pool: Callable[..., Any], x: np.ndarray, geometr
 
 
 def updates_are_the_readable_ones(
-    make: Callable[[list[Parameter]], Optimizer],
-    shapes: list[tuple[int, ...]],
-    most: int = 1,
+    make: Callable[[list[Parameter]], Optimizer], shapes: list[tuple[int, ...]], most: int = 1
 ) -> None:
     """Three steps on a GPU end where those with NumPy end, but for rounding, and take ``most`` kernels each.
 

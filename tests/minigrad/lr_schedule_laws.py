@@ -5,9 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from minigrad.lr_schedules import (
-    constant,
-)
+from minigrad.lr_schedules import constant
 
 
 def rates(schedule, steps):

@@ -196,10 +196,7 @@ def test_lenet_takes_half_the_bytes(order, samples):
 
 
 @given(
-    blocks=st.integers(1, 2),
-    heads=st.integers(1, 3),
-    length=st.integers(1, 9),
-    p=st.sampled_from([0.0, 0.2]),
+    blocks=st.integers(1, 2), heads=st.integers(1, 3), length=st.integers(1, 9), p=st.sampled_from([0.0, 0.2])
 )
 @settings(max_examples=FEWER)
 def test_a_transformer_takes_half_the_bytes(blocks, heads, length, p):

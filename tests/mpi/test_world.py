@@ -44,8 +44,7 @@ ALIKE = "Open MPI's rank without a size"
 
 
 @pytest.mark.parametrize(
-    "variables",
-    [pytest.param(name, marks=pytest.mark.thorough) if name == ALIKE else name for name in ALONE],
+    "variables", [pytest.param(name, marks=pytest.mark.thorough) if name == ALIKE else name for name in ALONE]
 )
 def test_a_process_that_is_alone_trains_nothing(processes, variables):
     variables, word = ALONE[variables]
@@ -131,8 +130,7 @@ def test_in_a_job_minigrad_starts_ranks_that_know_one_another(job, plugins):
 
 
 @pytest.mark.parametrize(
-    "plugins",
-    [pytest.param("none pmi2", marks=connecting), pytest.param("none", marks=pytest.mark.thorough)],
+    "plugins", [pytest.param("none pmi2", marks=connecting), pytest.param("none", marks=pytest.mark.thorough)]
 )
 def test_in_a_job_a_command_starts_its_ranks(job, plugins):
     done = job(*MINIGRAD, "prove", "--data", "2", "--net", "mlp", plugins=plugins)

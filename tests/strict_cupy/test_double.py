@@ -168,12 +168,7 @@ BROKEN = {
         "if False:",
     ),
     "kernels are never late": ("by_address", "_late.py", "_late = _late, True", "_late = _late, False"),
-    "every kernel runs the queue": (
-        "by_address",
-        "_late.py",
-        "self.run(self._done + i + 1)",
-        "self.run()",
-    ),
+    "every kernel runs the queue": ("by_address", "_late.py", "self.run(self._done + i + 1)", "self.run()"),
     "nobody runs the queue before reading": (
         "programs",
         "_memory.py",
@@ -248,12 +243,7 @@ BROKEN = {
         "if not np.all(alone & (self.writer[index] == threads)):",
         "if False:",
     ),
-    "an index wraps round": (
-        "kernel_in_cpp",
-        "_statements.py",
-        "index.min() >= 0 and",
-        "",
-    ),
+    "an index wraps round": ("kernel_in_cpp", "_statements.py", "index.min() >= 0 and", ""),
     "a kernel writes to its inputs": (
         "kernel_in_cpp",
         "_kernels.py",

@@ -10,12 +10,7 @@ from typing import Any
 
 import numpy as np
 from minigrad_course.grading import Part, Task, Wrong
-from minigrad_course.grading.array_checks import (
-    check_equal,
-    check_like,
-    check_private,
-    check_unchanged,
-)
+from minigrad_course.grading.array_checks import check_equal, check_like, check_private, check_unchanged
 from minigrad_course.grading.assignment import load_file
 from minigrad_course.grading.restricted_comm import RestrictedObject
 

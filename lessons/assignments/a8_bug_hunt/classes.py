@@ -251,16 +251,9 @@ class AddedUp(Filter):
         return to_x, self.total.copy()
 
 
-RIGHT = {
-    2: (Fresh, Pool),
-    4: (Feedback, InPlace),
-    6: (Filter, Adjoint),
-}
+RIGHT = {2: (Fresh, Pool), 4: (Feedback, InPlace), 6: (Filter, Adjoint)}
 WRONG = {
     2: (starter.Inbox, TwoBuffers, OldestFirst, NeverOut, NoCopy),
     4: (starter.ErrorFeedback, SentAgain, Forgetful, NewOnly, Swapped),
-    6: (
-        *(starter.SplitFilter, NoHalo, FirstHalo, OneSided),
-        *(NoLeft, StaleGradient, OwnElements, AddedUp),
-    ),
+    6: (*(starter.SplitFilter, NoHalo, FirstHalo, OneSided), *(NoLeft, StaleGradient, OwnElements, AddedUp)),
 }

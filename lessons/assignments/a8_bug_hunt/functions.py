@@ -180,8 +180,5 @@ WRONG = {
         *(starter.update_tied, each_its_own, mean_of_uses, first_and_last),
         *(first_left_behind, told_to_all),
     ),
-    5: (
-        *(starter.sparse_sum, neighbours_indices, once_each),
-        *(only_on_the_first, all_but_on_the_first),
-    ),
+    5: (*(starter.sparse_sum, neighbours_indices, once_each), *(only_on_the_first, all_but_on_the_first)),
 }

@@ -55,8 +55,7 @@ def grade(
     ] = None,
     task: Annotated[str | None, typer.Option(help="grade this task alone", metavar="NAME")] = None,
     seed: Annotated[
-        int | None,
-        typer.Option(min=0, help="random seed of the cases (default: 0, public)", metavar="N"),
+        int | None, typer.Option(min=0, help="random seed of the cases (default: 0, public)", metavar="N")
     ] = None,
     course: CourseFile = None,
     transport: Annotated[str, typer.Option(help="threads or mpi: how ranks run", metavar="NAME")] = "threads",

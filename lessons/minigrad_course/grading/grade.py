@@ -189,12 +189,7 @@ def run_judge(task: Task, request: Request) -> TaskResult:
         output = "\n".join(filter(None, (end_of_output(folder / f"output.{rank}") for rank in range(ranks))))
     parts = sorted({int(text) for lines in verdicts for kind, text in lines if kind == "part"})
     return TaskResult(
-        task,
-        passed,
-        printable(message),
-        printable(output),
-        time.monotonic() - start,
-        open_parts=tuple(parts),
+        task, passed, printable(message), printable(output), time.monotonic() - start, open_parts=tuple(parts)
     )
 
 

@@ -75,12 +75,7 @@ def describe_exit(status: int | None, seconds: float) -> str:
 
 UNSHARE = ("unshare", "--fork", "--kill-child", "--pid", "--net", "--ipc")
 AS_USER = ("--user", "--map-current-user")
-WAYS = (
-    (*UNSHARE, *AS_USER, "--mount-proc"),
-    (*UNSHARE, *AS_USER),
-    (*UNSHARE, "--mount-proc"),
-    UNSHARE,
-)
+WAYS = ((*UNSHARE, *AS_USER, "--mount-proc"), (*UNSHARE, *AS_USER), (*UNSHARE, "--mount-proc"), UNSHARE)
 
 
 @cache

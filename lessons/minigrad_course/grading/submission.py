@@ -196,11 +196,7 @@ class WorkerPool:
     def __init__(self, mebibytes: int, seconds: float, imports: StarterImports, *, trusted: bool = False):
         self.imports, self.seconds, self.lock = imports, seconds, threading.Lock()
         settings = WorkerSettings(
-            mebibytes,
-            seconds,
-            [*ALLOWED, *imports.modules],
-            imports.described_records(),
-            trusted,
+            mebibytes, seconds, [*ALLOWED, *imports.modules], imports.described_records(), trusted
         )
         self.line_requests: dict[int, socket.socket] = {}
         self.output = WorkerOutput()

@@ -12,9 +12,7 @@ from .handout import write_handout
 from .repository import repository
 
 
-def handout(
-    folder: Annotated[Path, typer.Argument(help="a new or empty folder", metavar="DIR")],
-) -> None:
+def handout(folder: Annotated[Path, typer.Argument(help="a new or empty folder", metavar="DIR")]) -> None:
     """Write the tree for students: library, lessons and assignments, without their answers."""
     with repository() as root:
         count = write_handout(folder, root)

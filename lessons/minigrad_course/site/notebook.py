@@ -65,11 +65,7 @@ def notebook(lesson: Path, helpers: Path | None = None) -> str:
 
 def as_json(number: int, cell: Cell) -> dict[str, Any]:
     text = without_links(cell.text) if cell.prose else cell.text
-    common = {
-        "id": f"cell-{number}",
-        "metadata": {},
-        "source": text.rstrip("\n").splitlines(keepends=True),
-    }
+    common = {"id": f"cell-{number}", "metadata": {}, "source": text.rstrip("\n").splitlines(keepends=True)}
     if cell.prose:
         return {"cell_type": "markdown", **common}
     return {"cell_type": "code", "execution_count": None, "outputs": [], **common}

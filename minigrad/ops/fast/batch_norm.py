@@ -19,16 +19,7 @@ from ...faster import form_of
 from ...memory_order import channels_last
 from ...pullback import OpResult, shape_of
 from ...tape import once, once_for_all
-from ..batch_norm import (
-    Gather,
-    Observe,
-    batch_norm,
-    gradient,
-    gradient_sums,
-    moments,
-    move,
-    normalized,
-)
+from ..batch_norm import Gather, Observe, batch_norm, gradient, gradient_sums, moments, move, normalized
 from . import columns, elementwise_kernels
 from .cuda_kernels import can_take
 
@@ -220,15 +211,7 @@ def write_gradient_sums(
 
 @loops.compiled
 def write_gradient(
-    g: Array,
-    relu: bool,
-    y: Array,
-    x: Array,
-    mean: Array,
-    factor: Array,
-    slope: Array,
-    shift: Array,
-    d: Array,
+    g: Array, relu: bool, y: Array, x: Array, mean: Array, factor: Array, slope: Array, shift: Array, d: Array
 ) -> None:
     n, channels = x.shape
     size, width, zero = n * channels, channels * (128 // channels + 1), x.dtype.type(0)

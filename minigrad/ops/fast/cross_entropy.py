@@ -13,14 +13,7 @@ from ...device import Array, array_module, on_gpu
 from ...dtypes import floating
 from ...faster import form_of
 from ...pullback import OpResult, shape_of
-from ..cross_entropy import (
-    are_soft,
-    checked_labels,
-    class_weights,
-    cross_entropy,
-    nll_loss,
-    sum_of_factors,
-)
+from ..cross_entropy import are_soft, checked_labels, class_weights, cross_entropy, nll_loss, sum_of_factors
 from ..loss import reduced
 from . import loss_kernels
 from .elementwise_kernels import can_take

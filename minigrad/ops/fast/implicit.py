@@ -185,13 +185,7 @@ def convolve_and_pool(
 
 @form_of(conv_pool2d)
 def conv_pool2d_in_one_launch(
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    *,
-    pool: Pair,
-    relu: bool = False,
-    **windows: Any,
+    x: Any, weight: Any, bias: Any = None, *, pool: Pair, relu: bool = False, **windows: Any
 ) -> Tensor:
     """On a GPU, with pooling windows of 2 x 2 or of one pixel."""
     inputs = (x, weight) if bias is None else (x, weight, bias)

@@ -15,10 +15,7 @@ from backends.pipeline.pipeline import Pipeline
 from backends.registry import OneRank
 from backends.stack import Stack
 from minigrad import optim
-from tests.backends.checkpoint.resume_laws import (
-    Layout,
-    scaled,
-)
+from tests.backends.checkpoint.resume_laws import Layout, scaled
 from tests.backends.mask_laws import dense
 from tests.nets import dropping, grouped, images, mlp
 

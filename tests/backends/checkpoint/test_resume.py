@@ -81,8 +81,7 @@ TRANSFORMERS = {
     "data": Layout(2, DataParallel),
     **{
         f"{form} x {ranks}": Layout(
-            ranks,
-            partial(ModelParallel, plan=TRANSFORMER.plan(vocabulary=True), **settings),
+            ranks, partial(ModelParallel, plan=TRANSFORMER.plan(vocabulary=True), **settings)
         )
         for ranks, (form, settings) in zip((2, 3, 2), FORMS.items(), strict=True)
     },

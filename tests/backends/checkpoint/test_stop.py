@@ -90,10 +90,7 @@ def test_a_crash_starts_the_training_again(tmp_path, endings):
         ({}, ""),
         ({"PMI_RANK": "1", "PMI_SIZE": "2"}, "mpiexec -n 2 "),
         ({"PMI_RANK": "1", "PMI_SIZE": "2", "MINIGRAD_RANKS": "2"}, ""),
-        (
-            {"PMI_RANK": "1", "PMI_SIZE": "2", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"},
-            "srun -n 2 ",
-        ),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}, "srun -n 2 "),
     ],
 )
 def test_the_command_that_goes_on_starts_the_ranks_as_the_user_did(monkeypatch, variables, start):

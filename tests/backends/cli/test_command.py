@@ -356,10 +356,7 @@ MISTAKES = [
         "cannot write no/where.json: its folder must exist and be writable",
     ),
     (["train", "--json", "same", "--trace", "./same"], "--json and --trace would both write same; name two"),
-    (
-        ["prove", "--json", "same", "--svg", "./same"],
-        "--json and --svg would both write same",
-    ),
+    (["prove", "--json", "same", "--svg", "./same"], "--json and --svg would both write same"),
     (["prove", "--svg", "no/where.svg"], "cannot write no/where.svg: its folder must exist"),
     (["prove", "--batch", "6000", "--transport", "threads"], "--batch must be 1 to 5000, got 6000"),
 ]
@@ -576,12 +573,7 @@ def taking_anything(comm, **settings):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"speed": 1},
-        {"speed": 0.5, "period": None, "names": ["a"]},
-        {"period": 3, "level": 7},
-    ],
+    "options", [{"speed": 1}, {"speed": 0.5, "period": None, "names": ["a"]}, {"period": 3, "level": 7}]
 )
 def test_options_of_the_right_type_pass(options):
     check_options("strategy 'theirs'", settings_of(theirs), options)

@@ -175,14 +175,8 @@ def test_what_is_no_model_for_text_is_refused_in_one_line(minigrad, tmp_path, ar
     ("arguments", "words"),
     [
         ("--net transformer --heads 3", "3 heads do not divide a width of 128; choose one of 1, 2, 4, 8"),
-        (
-            "--net lenet --text few.txt",
-            "--text is for nets that learn from text, and lenet takes images",
-        ),
-        (
-            "--net mlp --length 8",
-            "--length is for nets that learn from text, and mlp takes images",
-        ),
+        ("--net lenet --text few.txt", "--text is for nets that learn from text, and lenet takes images"),
+        ("--net mlp --length 8", "--length is for nets that learn from text, and mlp takes images"),
         ("--net transformer --text none", "--text none: no such file; pass a file that holds a text"),
         ("--net transformer --text .", "--text .: it is a folder; pass a file that holds a text"),
         ("--net transformer --text empty", "empty has 0 symbols, and rows of 64 need a text of at least 73"),
@@ -200,14 +194,8 @@ def test_what_does_not_fit_is_refused_in_one_line(minigrad, tmp_path, command, a
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (
-            "--dataset text",
-            "lenet takes images of 28 x 28, and text has rows of 64 symbols; choose --n",
-        ),
-        (
-            "--net transformer --dataset mnist",
-            "mnist has images of 28 x 28; choose --net lenet, or --d",
-        ),
+        ("--dataset text", "lenet takes images of 28 x 28, and text has rows of 64 symbols; choose --n"),
+        ("--net transformer --dataset mnist", "mnist has images of 28 x 28; choose --net lenet, or --d"),
         ("--net transformer --optimizer sgd", "one for adamw, and sgd needs another; pass --lr"),
     ],
 )

@@ -138,10 +138,7 @@ def test_a_killed_training_leaves_every_step_and_goes_on_with_the_others(minigra
     assert steps_of(tmp_path) == undisturbed
 
 
-FAILURES = {
-    "nan": ["--lr", "1e300", "--dtype", "float32"],
-    "warm-up": ["--warm-up", "40"],
-}
+FAILURES = {"nan": ["--lr", "1e300", "--dtype", "float32"], "warm-up": ["--warm-up", "40"]}
 
 
 @pytest.mark.parametrize("failure", FAILURES)

@@ -6,14 +6,7 @@ from backends.comm.collectives import allgather
 from backends.laws import integers
 from minigrad.data import shares
 from minigrad.serial import Serial
-from tests.backends.data_parallel.trained_apart import (
-    Net,
-    Plain,
-    batches_of,
-    built,
-    close,
-    step,
-)
+from tests.backends.data_parallel.trained_apart import Net, Plain, batches_of, built, close, step
 
 
 def mean_of(values, weights):

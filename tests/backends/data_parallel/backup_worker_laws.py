@@ -10,13 +10,7 @@ from minigrad import ops, optim
 from minigrad.data import Batch, shares
 from minigrad.serial import Serial
 from minigrad.tape import current_tape
-from tests.backends.data_parallel.trained_apart import (
-    Plain,
-    batches_of,
-    built,
-    close,
-    states,
-)
+from tests.backends.data_parallel.trained_apart import Plain, batches_of, built, close, states
 
 
 def clipped(parameters):

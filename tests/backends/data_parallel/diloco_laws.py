@@ -5,15 +5,7 @@ import numpy as np
 from minigrad import optim
 from minigrad.data import shares
 from minigrad.serial import Serial
-from tests.backends.data_parallel.trained_apart import (
-    Net,
-    Plain,
-    batches_of,
-    built,
-    close,
-    states,
-    step,
-)
+from tests.backends.data_parallel.trained_apart import Net, Plain, batches_of, built, close, states, step
 
 
 def trained(strategy, comm, sizes, make, build=Net):

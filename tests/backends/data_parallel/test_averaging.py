@@ -15,12 +15,7 @@ from backends.comm import Communicator, run_ranks
 from backends.comm.collectives import naive_allreduce
 from backends.comm.trace import Traced
 from backends.consistency import load_mean, running_statistics, weighted
-from backends.data_parallel.averaging import (
-    DiLoCo,
-    ElasticAveraging,
-    LocalSGD,
-    ParallelSGD,
-)
+from backends.data_parallel.averaging import DiLoCo, ElasticAveraging, LocalSGD, ParallelSGD
 from backends.laws import integers, trains_like_serial
 from minigrad import ops, optim
 from minigrad.serial import Serial

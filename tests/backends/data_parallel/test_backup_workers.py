@@ -15,15 +15,7 @@ from backends.data_parallel.backup_workers import BackupWorkers
 from backends.laws import trains_like_serial
 from minigrad import ops, optim
 from tests.backends.data_parallel.backup_worker_laws import clipped, is_serial_on_its_contributors, training
-from tests.backends.data_parallel.trained_apart import (
-    OPTIMIZERS,
-    Net,
-    Plain,
-    batches_of,
-    built,
-    close,
-    step,
-)
+from tests.backends.data_parallel.trained_apart import OPTIMIZERS, Net, Plain, batches_of, built, close, step
 from tests.bugs.mutant import mutant
 
 SIZES = st.lists(st.integers(1, 11), min_size=1, max_size=6)
@@ -123,11 +115,9 @@ BUGS = {
         ("Update(self.version, list(pushes))", "Update(self.version, [w % 100 for w in pushes])"),
     ],
     "divides by all workers": [
-        ("float(mean[SHARE])", "(float(mean[SHARE]) * len(self.workers) / len(pushes))"),
+        ("float(mean[SHARE])", "(float(mean[SHARE]) * len(self.workers) / len(pushes))")
     ],
-    "a plain mean of uneven shares": [
-        ("mean /= float(mean[SHARE])", "mean[3:] /= len(pushes)"),
-    ],
+    "a plain mean of uneven shares": [("mean /= float(mean[SHARE])", "mean[3:] /= len(pushes)")],
     "takes the same worker twice": [("for push in others:", "for push in [*others, *others[:1]]:")],
     "waits for all": [("len(self.workers) - backups", "len(self.workers)")],
     "takes one too few": [

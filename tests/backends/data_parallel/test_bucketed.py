@@ -75,11 +75,7 @@ def test_trains_like_serial_in_any_interleaving(seed, rendezvous, nbytes):
 def test_layers_may_communicate_meanwhile(ranks, sizes, nbytes):
     def build(rng):
         return nn.Sequential(
-            nn.Flatten(),
-            nn.Linear(6, 5, rng=rng),
-            nn.BatchNorm(5),
-            nn.LeakyReLU(),
-            nn.Linear(5, 3, rng=rng),
+            nn.Flatten(), nn.Linear(6, 5, rng=rng), nn.BatchNorm(5), nn.LeakyReLU(), nn.Linear(5, 3, rng=rng)
         )
 
     law(one_size(nbytes, batch_norm="synchronized"), ranks, [2 + n for n in sizes], build)
@@ -227,14 +223,10 @@ BUGS = {
         ForgetsEarlierMicroBatches, bucket_bytes=200
     ),
     "the gradient of an unused parameter is the step before's": finishing(
-        (
-            "bucket.fill(bucket.missing)",
-            "bucket.fill([p for p in bucket.missing if p.grad is not None])",
-        ),
+        ("bucket.fill(bucket.missing)", "bucket.fill([p for p in bucket.missing if p.grad is not None])")
     ),
     "what only an earlier micro-batch reached is dropped": finishing(
-        ("bucket.fill(bucket.missing)", "[bucket.views[p].fill(0) for p in bucket.missing]"),
-        micro_batches=3,
+        ("bucket.fill(bucket.missing)", "[bucket.views[p].fill(0) for p in bucket.missing]"), micro_batches=3
     ),
     "buckets are sent in the order they are filled": changed(
         (

@@ -11,12 +11,7 @@ from backends.comm import run_ranks
 from backends.data_parallel.averaging import DiLoCo, LocalSGD
 from minigrad import optim
 from tests.backends.data_parallel.diloco_laws import is_the_textbook, trained
-from tests.backends.data_parallel.trained_apart import (
-    OPTIMIZERS,
-    Plain,
-    built,
-    close,
-)
+from tests.backends.data_parallel.trained_apart import OPTIMIZERS, Plain, built, close
 from tests.bugs.mutant import mutant
 
 SIZES = st.lists(st.integers(1, 11), min_size=1, max_size=5)

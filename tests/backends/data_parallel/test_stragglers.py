@@ -12,10 +12,7 @@ from minigrad_course.machines.virtual_cluster import VirtualCluster
 
 from backends.comm import run_ranks
 from backends.comm.collectives.link import Link
-from backends.data_parallel.proportional import (
-    ProportionalDataParallel,
-    proportional_shares,
-)
+from backends.data_parallel.proportional import ProportionalDataParallel, proportional_shares
 from backends.laws import trains_like_serial
 from minigrad import ops, optim
 from minigrad.data import shares

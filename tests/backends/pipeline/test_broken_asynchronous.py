@@ -73,10 +73,7 @@ BUGS = {
             "self.in_flight.popleft() and self.swapped_in(self.newest)",
         ),
     ),
-    "the old weights stay": (
-        "vertical",
-        broken("weight_stash", "self.point_at(self.newest.arrays)", "pass"),
-    ),
+    "the old weights stay": ("vertical", broken("weight_stash", "self.point_at(self.newest.arrays)", "pass")),
     "updates during the warm-up": ("stashing", UpdatesDuringWarmUp),
     "the last stage of 2bw does not wait": (
         "2bw",

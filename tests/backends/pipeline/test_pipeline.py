@@ -31,17 +31,7 @@ from tests.backends.pipeline.pipeline_laws import (
     trains,
     watched,
 )
-from tests.nets import (
-    MODELS,
-    OPTIMIZERS,
-    batches_of,
-    dropping,
-    frozen,
-    images,
-    mlp,
-    sample_of,
-    tied,
-)
+from tests.nets import MODELS, OPTIMIZERS, batches_of, dropping, frozen, images, mlp, sample_of, tied
 
 ONE_WAY = [name for name in SCHEDULES if name not in TWO_WAY]
 HOW = st.one_of(

@@ -73,11 +73,7 @@ SENT = (
 AT_ONCE = "            self.comm.start_send(x, to, self.tag(hop.next))()"
 
 BUGS = {
-    "one receive buffer for all, by gradients": (
-        close,
-        {"schedule": "gpipe"},
-        ("p2p", RECEIVED, ONE_BUFFER),
-    ),
+    "one receive buffer for all, by gradients": (close, {"schedule": "gpipe"}, ("p2p", RECEIVED, ONE_BUFFER)),
     "one receive buffer for all, by memory": (memory, {}, ("p2p", RECEIVED, ONE_BUFFER)),
     "equal weights for uneven micro-batches": (
         close,
@@ -173,11 +169,7 @@ BUGS = {
     "gradients sent to a frozen first stage": (
         messages,
         {},
-        (
-            "p2p",
-            "hop.kind is Forward or hop.stage > self.first)",
-            "hop.kind is Forward or hop.stage > 0)",
-        ),
+        ("p2p", "hop.kind is Forward or hop.stage > self.first)", "hop.kind is Forward or hop.stage > 0)"),
         ("engine", "x.requires_grad = hop.stage > self.p2p.first", "x.requires_grad = hop.stage > 0"),
     ),
     "bounds off by one": (

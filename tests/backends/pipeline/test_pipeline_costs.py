@@ -166,11 +166,7 @@ def peak(
 
     def work(comm):
         backend = pipeline(
-            comm,
-            schedule,
-            micro_batches=micros,
-            bounds=range(0, 3 * ranks + 1, 3),
-            recompute=recompute,
+            comm, schedule, micro_batches=micros, bounds=range(0, 3 * ranks + 1, 3), recompute=recompute
         )
         model = backend.place(build(np.random.default_rng(0)).to(dtype=np.float64))
         backend.step(model, batch, ops.cross_entropy)  # the gradients stay, and their memory

@@ -71,19 +71,11 @@ def without_the_last(rank, ranks, micros, chunks):
         (2, {"schedule": "1b1f"}, "unknown schedule '1b1f'; choose one of naive, gpipe, 1f1b, interleaved"),
         (3, {"schedule": "chimera"}, "chimera: it needs an even number of ranks, got 3; take 2 or 4"),
         (4, {"schedule": "dualpipe", "micros": 4}, "2 micro-batches .* of the 4 ranks, got 4; take 8"),
-        (
-            3,
-            {"schedule": "interleaved", "micros": 4},
-            "in multiples of the 3 ranks, got 4; take 3 or 6",
-        ),
+        (3, {"schedule": "interleaved", "micros": 4}, "in multiples of the 3 ranks, got 4; take 3 or 6"),
         (2, {"chunks": 2}, "1f1b: it has 1 chunk on each rank, not 2; interleaved has more"),
         (2, {"micros": 0}, "micro_batches must be at least 1, got 0"),
         (9, {}, r"9 stages cannot .* 8 layers; take at most 8"),
-        (
-            3,
-            {"schedule": "interleaved", "micros": 3, "chunks": 3},
-            r"9 stages cannot each have",
-        ),
+        (3, {"schedule": "interleaved", "micros": 3, "chunks": 3}, r"9 stages cannot each have"),
         (
             2,
             {"bounds": (0, 8)},

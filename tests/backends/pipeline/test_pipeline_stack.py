@@ -143,8 +143,7 @@ def normalised(rng):
 @pytest.mark.parametrize(
     ("schedule", "layout"),
     by_turns(
-        [name for name in SCHEDULES if name in IN_ORDER or "1f1b" in name],
-        product([1, 2], [False, True]),
+        [name for name in SCHEDULES if name in IN_ORDER or "1f1b" in name], product([1, 2], [False, True])
     ),
 )
 def test_batch_norm_over_all_data_ranks_meets_in_every_stage(schedule, layout):

@@ -121,8 +121,7 @@ def all_edits(table):
     for rank, instructions in enumerate(table.instructions):
         for mine in edits(list(instructions)):
             yield replace(
-                table,
-                instructions=(*table.instructions[:rank], tuple(mine), *table.instructions[rank + 1 :]),
+                table, instructions=(*table.instructions[:rank], tuple(mine), *table.instructions[rank + 1 :])
             )
 
 

@@ -94,8 +94,7 @@ def test_no_samples_leave_the_running_statistics_alone():
 
 
 @given(
-    counts=st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any),
-    offset=st.sampled_from([0.0, 1e4]),
+    counts=st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any), offset=st.sampled_from([0.0, 1e4])
 )
 def test_the_statistics_of_parts_make_those_of_the_whole(counts, offset):
     rng = np.random.default_rng(0)

@@ -79,10 +79,7 @@ def test_status_0_is_a_right_grading(minigrad, toys):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (
-            MISTAKES.replace("2 * x", "4 * x"),
-            "holds '4 * x' 0 times; the mistake 'thrice' needs it",
-        ),
+        (MISTAKES.replace("2 * x", "4 * x"), "holds '4 * x' 0 times; the mistake 'thrice' needs it"),
         (MISTAKES.replace('"double"', '"triple"'), "mistakes.py, 'thrice': there is no task 'triple'"),
     ],
 )

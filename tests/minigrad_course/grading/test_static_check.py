@@ -135,13 +135,7 @@ def plain_objects():
             functools.cmp_to_key(lambda a, b: 0),
             random.Random(0),
         ),
-        *(
-            typing.Optional["int"],
-            typing.Union["int"],
-            typing.TypeVar("T"),
-            list[int],
-            int | str,
-        ),
+        *(typing.Optional["int"], typing.Union["int"], typing.TypeVar("T"), list[int], int | str),
         *(
             contextlib.suppress(KeyError),
             contextlib.closing(generator()),

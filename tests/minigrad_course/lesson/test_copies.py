@@ -53,21 +53,14 @@ def test_commands_use_the_copy(tmp_path, monkeypatch):
     uses_the_copy(own, tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ('"answers.py", ', ""),
-        (', "assignments")', ",)"),
-    ],
-)
+@pytest.mark.parametrize(("old", "new"), [('"answers.py", ', ""), (', "assignments")', ",)")])
 def test_a_broken_copy_is_seen(tmp_path, old, new):
     with pytest.raises((AssertionError, OSError, pytest.fail.Exception)):
         copies_without_answers(mutant("minigrad_course.lesson.lessons", (old, new)), tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
-    [("copy if copy.exists() else file", "copy"), ("copy if copy.exists() else file", "file")],
+    ("old", "new"), [("copy if copy.exists() else file", "copy"), ("copy if copy.exists() else file", "file")]
 )
 def test_a_broken_choice_of_the_copy_is_seen(tmp_path, monkeypatch, old, new):
     with pytest.raises(AssertionError):

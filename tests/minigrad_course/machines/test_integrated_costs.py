@@ -26,8 +26,7 @@ networks = st.builds(Network, st.floats(0, 1e-3), st.floats(0, 1e-6))
 
 
 @pytest.mark.parametrize(
-    ("rows", "seconds"),
-    [(1, 0.0833), (2, 0.0470), (4, 0.0367), (8, 0.0474), (16, 0.0844), (512, 2.69)],
+    ("rows", "seconds"), [(1, 0.0833), (2, 0.0470), (4, 0.0367), (8, 0.0474), (16, 0.0844), (512, 2.69)]
 )
 def test_alexnet_on_512_ranks_with_2048_samples(rows, seconds):
     assert float(f"{integrated_seconds(CRAY, ALEXNET, rows, 512, 2048):.3g}") == seconds

@@ -9,12 +9,7 @@ from typing import Any
 import hypothesis.strategies as st
 import numpy as np
 from minigrad_course.grading import Part, Task, Wrong
-from minigrad_course.grading.array_checks import (
-    check_equal,
-    check_like,
-    check_private,
-    check_unchanged,
-)
+from minigrad_course.grading.array_checks import check_equal, check_like, check_private, check_unchanged
 from minigrad_course.grading.restricted_comm import RestrictedComm
 
 from backends.comm import Communicator

@@ -98,11 +98,9 @@ def rabenseifner(p, n, k):
     for i in range(low):
         swapped += length
         length = length - length // 2 if number >> i & 1 else length // 2
-    return {
-        "spoken for": (1, n),
-        "speaker": (2 * low + 1, swapped + n),
-        "alone": (2 * low, swapped),
-    }[folded(p, k)]
+    return {"spoken for": (1, n), "speaker": (2 * low + 1, swapped + n), "alone": (2 * low, swapped)}[
+        folded(p, k)
+    ]
 
 
 def tree_scatter(p, n, k):

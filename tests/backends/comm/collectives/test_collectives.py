@@ -195,8 +195,7 @@ def roots(p):
 
 
 @pytest.mark.parametrize(
-    "broadcast",
-    [collectives.naive_broadcast, collectives.broadcast, collectives.scatter_allgather_broadcast],
+    "broadcast", [collectives.naive_broadcast, collectives.broadcast, collectives.scatter_allgather_broadcast]
 )
 def test_broadcast_brings_the_roots_array(broadcast):
     for p in RANKS:

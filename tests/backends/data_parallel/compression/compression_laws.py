@@ -9,9 +9,7 @@ import numpy as np
 from backends.comm import run_ranks
 from backends.comm.collectives import allgather, ring_allreduce
 from backends.data_parallel import DataParallel
-from backends.data_parallel.compression import (
-    compressor_names,
-)
+from backends.data_parallel.compression import compressor_names
 from backends.data_parallel.compression.compressed import GROUP
 from backends.data_parallel.flat import FlatLayout
 from backends.laws import bound_for, distances

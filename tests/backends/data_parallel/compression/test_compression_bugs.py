@@ -7,13 +7,7 @@ import pytest
 
 from backends.comm import run_ranks
 from backends.data_parallel import Compressed
-from backends.data_parallel.compression import (
-    QSGD,
-    DeepGradientCompression,
-    OneBit,
-    PowerSGD,
-    TopK,
-)
+from backends.data_parallel.compression import QSGD, DeepGradientCompression, OneBit, PowerSGD, TopK
 from tests.backends.data_parallel.compression.compression_laws import (
     InOrder,
     Textbook,

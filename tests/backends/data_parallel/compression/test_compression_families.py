@@ -22,12 +22,7 @@ from backends.data_parallel.compression import (
     Threshold,
     TopK,
 )
-from backends.data_parallel.compression.bit_packing import (
-    pack_bits,
-    pack_bytes,
-    unpack_bits,
-    unpack_bytes,
-)
+from backends.data_parallel.compression.bit_packing import pack_bits, pack_bytes, unpack_bits, unpack_bytes
 from backends.data_parallel.compression.dgc import warm_up
 from backends.data_parallel.compression.quantization import columns
 from backends.data_parallel.compression.sparsification import largest, largest_by_sample, reaching

@@ -7,9 +7,7 @@ import numpy as np
 from backends.data_parallel.flat import FlatLayout
 from backends.data_parallel.parameter_server import ParameterServer
 from minigrad import nn, ops, optim
-from tests.backends.data_parallel.parameter_server.served_training import (
-    cluster,
-)
+from tests.backends.data_parallel.parameter_server.served_training import cluster
 from tests.backends.data_parallel.trained_apart import OPTIMIZERS, Plain, batches_of, built
 
 METHODS = {
