@@ -124,7 +124,7 @@ BUGS = [
         "shift == -np.inf", "shift == np.inf", attention_is_loops, NAN, thorough=True),
     Bug("the lse of a tile forgets its largest score", "write_weights",
         "s.dtype.type(np.log(total) + shift)", "s.dtype.type(np.log(total))", attention_is_loops,
-        f"{OFF}|{NAN}"),
+        f"{OFF}|{NAN}", thorough=True),
     Bug("loops know no delta", "write_scores_gradient", "(d[i, j] - mean)", "d[i, j]",
         attention_is_loops, OFF, thorough=True),
     Bug("without loops there is no delta", "tile_weights", "p * (d - delta[..., None])", "p * d",

@@ -169,7 +169,6 @@ BUGS = [
         '.step-{step:08}.part"',
         two_runs_in_one_folder_leave_whole_generations,
         "a generation is damaged|both were refused",
-        thorough=True,
     ),
     Bug(
         "a folder is removed under its name, file by file",
@@ -287,7 +286,6 @@ BUGS = [
         "",
         every_flipped_bit_is_seen,
         "is flipped",
-        thorough=True,
     ),
     Bug(
         "the checksum of the manifest is not compared",

@@ -99,7 +99,7 @@ BUGS = [
     Bug("a rank has its share of the cores", "default_threads", "1 if slurm.find_job() is None else", "",
         ranks_have_one_thread, "1 ranks on 8 cores have 8 threads, and 8"),
     Bug("a ring sends whole arrays", "costs.ring", "ranks[(k + 1) % p], nbytes / p)",
-        "ranks[(k + 1) % p], nbytes)", costs_are_closed_forms, "ring of .* takes", thorough=True),
+        "ranks[(k + 1) % p], nbytes)", costs_are_closed_forms, "ring of .* takes"),
     Bug("halves are swapped in one direction", "halving", "yield 2, swaps(speakers, distance, nbytes / (2 *",
         "yield 1, swaps(speakers, distance, nbytes / (2 *", costs_are_closed_forms, "halving of .* takes"),
     Bug("the dearest all-reduce is taken", "fastest_allreduce", "return min(ROUNDS, key=",
@@ -142,5 +142,5 @@ BUGS = [
     Bug("the oldest checkpoint counts", "batch_script.RUN", "sort -V | tail -n 1", "head -n 1",
         scripts_requeue_what_can_go_on, "requeued: False"),
     Bug("the signal ends the script alone", "batch_script.RUN", '|| kill -TERM "$training"',
-        '|| kill -0 "$training"', scripts_requeue_what_can_go_on, ".", thorough=True),
+        '|| kill -0 "$training"', scripts_requeue_what_can_go_on, "."),
 ]  # fmt: skip

@@ -166,7 +166,7 @@ BUGS = [
     Bug("workers go on with the parameters that they have", "ServersState.drain",
         "    self.backend.use(self.newest_answers())\n",
         "    self.backend.versions = [int(answer[0]) for answer in self.newest_answers()]\n",
-        asynchronous_servers_go_on, DIFFERS, thorough=True),
+        asynchronous_servers_go_on, DIFFERS),
     Bug("workers do not learn the newest version", "ServersState.drain",
         "    self.backend.use(self.newest_answers())\n",
         "    versions = self.backend.versions\n    self.backend.use(self.newest_answers())\n    "

@@ -95,7 +95,7 @@ BUGS = [
         "", survivors_and_joiners_train_like_serial, f"{DIFFERENT}|losses|{STUCK}|another batch"),
     Bug("a joiner draws other masks than the rank that sent it the state", "Elastic.step",
         "number = self.step_number if self.history is None else self.steps", "number = self.step_number",
-        a_repeated_step_is_the_first_attempt_of_others, f"{DIFFERENT}|losses"),
+        a_repeated_step_is_the_first_attempt_of_others, f"{DIFFERENT}|losses", thorough=True),
     Bug("a joiner has the parameters that it was built with", "recv_state",
         '    model.load_state_dict(values[MODEL][""])\n', "", survivors_and_joiners_train_like_serial,
         DIFFERENT),

@@ -76,7 +76,6 @@ BUGS = [
         "    self.generations = []\n    saved = Saved(",
         losses_while_ranks_save_leave_whole_generations,
         "the pieces of the ranks|no rank holds",
-        thorough=True,
     ),
     Bug(
         "one generation is held, and ranks do not wait for one another",

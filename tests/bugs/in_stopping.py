@@ -88,7 +88,7 @@ BUGS = [
         "if end and end[1] == TERMINATED and status - 128 in set(signal.Signals) - {signal.SIGTERM}:",
         "if end and end[1] < 0:", who_was_killed_is_named, "another status"),
     Bug("a refused setting starts the job again", "Job.crashed", "self.first_end() is None and ", "",
-        only_crashes_start_again, "refuses a setting", thorough=True),
+        only_crashes_start_again, "refuses a setting"),
     Bug("a signal that asks for an end starts the job again", "Job.crashed",
         "killed = status > 128 and status not in {128 + number for number in SIGNALS}",
         "killed = status > 128", only_crashes_start_again, "somebody ended"),
