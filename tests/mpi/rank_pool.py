@@ -7,6 +7,7 @@ they were. A script that hangs, or whose ranks are killed, has a job of its own 
 from __future__ import annotations
 
 import faulthandler
+import gc
 import io
 import os
 import runpy
@@ -140,6 +141,7 @@ def main(address: str) -> None:
     """Be one rank of a pool, until the process of the tests closes the connection or ends."""
     from mpi4py import MPI
 
+    gc.set_threshold(5_000)  # of what is new, as in conftest
     rank = MPI.COMM_WORLD.Get_rank()
     with open(f"stack.{rank}", "w", encoding="utf-8") as stack, Client(address) as tests:
         faulthandler.register(signal.SIGQUIT, stack)
