@@ -15,11 +15,14 @@ from backends.comm import run_ranks
 from minigrad.lr_schedules import cosine
 from minigrad.metrics_log import read_metrics
 from tests.backends.checkpoint.commands import LAYOUTS, results, resumes_with_the_same_bits
+from tests.backends.lanes import thorough
 
 TRAIN = ["train", "--net", "sigmoid", "--batch", "1000", "--epochs", "2", "--transport", "threads"]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=" ".join)
+@pytest.mark.parametrize(
+    "layout", [layout if i % 2 == 0 else thorough(layout) for i, layout in enumerate(LAYOUTS)], ids=" ".join
+)
 def test_a_resumed_training_ends_with_the_same_bits(minigrad, tmp_path, layout):
     resumes_with_the_same_bits(minigrad, tmp_path, layout, "--transport", "threads")
 

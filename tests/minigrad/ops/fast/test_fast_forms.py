@@ -282,6 +282,23 @@ def test_cross_entropy_without_targets(shape, ndim, kind, s, weight, reduction, 
     are_the_readable_form(partial(ops.cross_entropy, **settings), *inputs, g=g)
 
 
+@pytest.mark.skipif(not loops.available(), reason="there is no Numba")  # which few logits do not import
+@given(
+    st.tuples(st.integers(1, 40), st.integers(1, 20)),
+    st.sampled_from(["mean", "sum", "none"]),
+    st.sampled_from([0.0, 1e4, np.inf, -np.inf, np.nan]),
+    DTYPES,
+    ORDERS,
+)
+def test_cross_entropy_of_few_logits_by_loops(shape, reduction, odd, dtype, order):
+    rng = np.random.default_rng(0)
+    x, g = rng.normal(size=shape), rng.normal(size=shape[0] if reduction == "none" else ())
+    x.reshape(-1)[:3] += odd
+    labels = rng.integers(0, shape[1], shape[0])
+    loss = partial(ops.cross_entropy, reduction=reduction)
+    loops_are_the_readable_form(loss, np.asarray(g, dtype), order(x.astype(dtype)), labels)
+
+
 @given(SHAPES, st.booleans(), st.booleans(), st.sampled_from(["mean", "sum", "none"]), DTYPES, ORDERS)
 def test_losses_of_probabilities(shape, weight, pos_weight, reduction, dtype, order):
     rng = np.random.default_rng(0)
