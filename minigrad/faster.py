@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import update_wrapper
+from types import FunctionType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -45,6 +46,8 @@ def form_of(function: Callable[..., Any]) -> Callable[[Form], Form]:
 
     def join(form: Form) -> Form:
         readable.forms.append(form)
+        if isinstance(form, FunctionType):
+            form.__qualname__ = readable.readable.__qualname__  # which Python's errors say
         return form
 
     return join

@@ -38,7 +38,10 @@ from tests.minigrad.lr_schedule_laws import (
 )
 from tests.minigrad.ops import extremes, op_laws
 from tests.minigrad.ops.fast import fast_form_laws
-from tests.minigrad.ops.fast.fast_form_laws import in_both_forms
+from tests.minigrad.ops.fast.fast_form_laws import (
+    an_unknown_setting_is_refused_by_the_ops_name,
+    in_both_forms,
+)
 from tests.minigrad.optim_laws import (
     adam,
     adamw,
@@ -97,6 +100,11 @@ def exact_convolutions_round_like_sums() -> None:
     by_sums = ops.conv2d(x.astype("d"), w.astype("d"), padding=1, algorithm="direct").data
     error = abs(y - by_sums).max() / abs(by_sums).max()
     assert error < 2e-6, f"the error, {error:.1e} of the largest element, is not that of plain sums"
+
+
+def unknown_settings_are_refused_by_the_ops_name() -> None:
+    for name in ("cumprod", "linear"):
+        an_unknown_setting_is_refused_by_the_ops_name(getattr(ops, name), name)
 
 
 def large_logits_swallow_no_loss() -> None:
@@ -531,6 +539,8 @@ BUGS = [
     Bug("the label's share is not a mean", "cross_entropy_from_the_softmax",
         "share = times(factors, scale(g))", "share = times(factors, g)", a_gradient_is_the_difference,
         DIFFERENCE),
+    Bug("an op is called as its faster form", "faster.form_of", "isinstance(form, FunctionType)", "False",
+        unknown_settings_are_refused_by_the_ops_name, "cumprod says: cumprod_by_loops"),
     Bug("the label takes nothing from its logit", "write_gradient_of_labels",
         "d[i, labels[i]] -= shares[i]", "pass", a_gradient_is_the_difference, DIFFERENCE),
     Bug("batch-norm's mean is taken for a constant", "batch_norm", "factor * total / max(n, 1)", "0 * total",

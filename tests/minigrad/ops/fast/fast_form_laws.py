@@ -141,6 +141,16 @@ def readable_forms() -> Iterator[None]:
         yield
 
 
+def an_unknown_setting_is_refused_by_the_ops_name(op: Callable[..., Any], name: str) -> None:
+    """Whichever of its forms is asked first."""
+    try:
+        op(np.ones((1, 2, 1, 3)), unknown=1)
+    except TypeError as error:
+        assert str(error).startswith(f"{name}()"), f"{name} says: {error}"
+    else:
+        raise AssertionError(f"{name} takes any setting")
+
+
 def in_both_forms(law: Callable[..., None], *arguments: Any, **settings: Any) -> None:
     """The law holds where the faster forms compute, and where the readable ones do."""
     law(*arguments, **settings)

@@ -26,6 +26,7 @@ from minigrad.ops.selection import masked, positive_part, sum_by_row, where_posi
 from minigrad.testing import c_order, fortran_order, reversed_order, with_gaps
 from tests.minigrad.ops.fast.fast_form_laws import (
     adds_in_short_chains,
+    an_unknown_setting_is_refused_by_the_ops_name,
     are_the_readable_form,
     in_both_forms,
     is_exact_in_loops,
@@ -75,6 +76,11 @@ def test_sums_of_columns_and_rows(dtype, long, short, offset, spread, data):
     for axis, total in ((0, sums.column_sums), (1, sums.row_sums)):
         adds_in_short_chains(total, axis, x)
         adds_in_short_chains(total, axis, x.T)
+
+
+@pytest.mark.parametrize("name", sorted({*ops.__all__} - {"self_attention"}))  # which passes them on
+def test_an_unknown_setting(name):
+    an_unknown_setting_is_refused_by_the_ops_name(getattr(ops, name), name)
 
 
 @given(DTYPES, st.permutations(range(4)), st.sets(st.integers(0, 3)), st.booleans())
