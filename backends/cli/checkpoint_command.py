@@ -38,9 +38,10 @@ def show(folder: Folder) -> None:
         megabytes = sum(file["bytes"] for file in generation.manifest["files"].values()) / 1e6
         row = generation.folder.name, str(generation.step), *of_training(generation), f"{megabytes:.1f}"
         table.add_row(*row)
+    if newest is None:
+        raise ValueError(f"no checkpoint in {folder} is whole; resume from another folder, or train again")
     console.print(table)
-    if newest is not None:
-        console.print(arrays_of(newest))
+    console.print(arrays_of(newest))
     words = "compare every byte with its checksum"
     NextCommand(f"minigrad checkpoint verify {shlex.quote(str(folder))}", words).show(console)
 

@@ -117,9 +117,17 @@ def check_settings(generation: Generation, config: dict[str, Any]) -> None:
         if name not in FREE and config.get(name) != value:
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(
-                f"{generation.folder} comes from a training with {flag} {value}, and this one has "
-                f"{config.get(name)}; pass the same settings to resume it, or leave --resume out"
+                f"{generation.folder} comes from a training {setting(flag, value)}, and this is one "
+                f"{setting(flag, config.get(name))}; pass the same settings to resume it, or leave "
+                "--resume out"
             )
+
+
+def setting(flag: str, value: Any) -> str:
+    """Whether, and how, a command line has a setting; None and False stand for a flag that it lacks."""
+    if value is None or value is False:
+        return f"without {flag}"
+    return f"with {flag}" if value is True else f"with {flag} {value}"
 
 
 def same_layout(facts: dict[str, Any], config: dict[str, Any]) -> bool:

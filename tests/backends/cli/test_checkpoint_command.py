@@ -88,6 +88,10 @@ def test_damage_is_named_and_the_older_one_taken(minigrad, tmp_path):
     assert status == 1 and out.startswith("damaged: kept/step-00000010/rank-0.safetensors is not what was")
     status, out, _ = minigrad(*TRAIN, "--resume", "kept", "--checkpoint", "new")
     assert status == 0 and "skipped a checkpoint" in out and "at step 8" in out
+    for file in tmp_path.glob("kept/*/rank-0.safetensors"):
+        file.write_bytes(b"")
+    status, out, err = minigrad("checkpoint", "show", "kept")
+    assert status == 1 and out.count("damaged: ") == 2 and "no checkpoint in kept is whole" in err, out + err
 
 
 @pytest.mark.parametrize("ranks", [["--data", "2"], []], ids=" ".join)
@@ -188,8 +192,14 @@ def test_a_longer_training_says_its_rate(minigrad, tmp_path):
 MISTAKES = [
     (["--resume", "nowhere"], "there is no checkpoint in nowhere; leave --resume out"),
     (["--checkpoint", "kept"], "kept holds checkpoints already, the newest step-00000010; pass --resume"),
-    (["--resume", "kept", "--seed", "1"], "comes from a training with --seed 0, and this one has 1"),
-    (["--resume", "kept", "--lr", "0.5"], "comes from a training with --lr None, and this one has 0.5"),
+    (
+        ["--resume", "kept", "--seed", "1"],
+        "comes from a training with --seed 0, and this is one with --seed 1;",
+    ),
+    (
+        ["--resume", "kept", "--lr", "0.5"],
+        "comes from a training without --lr, and this is one with --lr 0.5;",
+    ),
     (
         ["--checkpoint", "new", "--data", "3", "--strategy", "server", "--option", "survive=True"],
         "ranks of ParameterServer may leave here, and a checkpoint is written by all ranks;",

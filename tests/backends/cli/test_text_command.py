@@ -78,7 +78,7 @@ def test_a_training_goes_on_from_its_checkpoint(minigrad, tmp_path):
     for name in ("losses", "test_losses", "train_loss"):
         assert more[name] == pytest.approx(again[name], rel=1e-12) and more[name] != whole[name]
     status, _, err = minigrad("train", *FEW, "--length", "4", "--resume", "c", "--lr-schedule", "constant")
-    assert status == 1 and "a training with --length 8, and this one has 4; pass the same" in err
+    assert status == 1 and "a training with --length 8, and this is one with --length 4; pass the same" in err
     (tmp_path / "few.txt").rename(tmp_path / "moved")
     figures(minigrad, tmp_path, "--resume", "c", "--lr-schedule", "constant", "--text", "moved")
     (tmp_path / "few.txt").write_bytes(course()[:180].swapcase())  # of as many symbols, with other numbers
