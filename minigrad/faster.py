@@ -46,8 +46,9 @@ def form_of(function: Callable[..., Any]) -> Callable[[Form], Form]:
 
     def join(form: Form) -> Form:
         readable.forms.append(form)
-        if isinstance(form, FunctionType):
-            form.__qualname__ = readable.readable.__qualname__  # which Python's errors say
+        anything: Any = form
+        if isinstance(anything, FunctionType):
+            anything.__qualname__ = readable.readable.__qualname__  # which Python's errors say
         return form
 
     return join

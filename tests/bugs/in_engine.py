@@ -539,7 +539,7 @@ BUGS = [
     Bug("the label's share is not a mean", "cross_entropy_from_the_softmax",
         "share = times(factors, scale(g))", "share = times(factors, g)", a_gradient_is_the_difference,
         DIFFERENCE),
-    Bug("an op is called as its faster form", "faster.form_of", "isinstance(form, FunctionType)", "False",
+    Bug("an op is called as its faster form", "faster.form_of", "isinstance(anything, FunctionType)", "False",
         unknown_settings_are_refused_by_the_ops_name, "cumprod says: cumprod_by_loops"),
     Bug("the label takes nothing from its logit", "write_gradient_of_labels",
         "d[i, labels[i]] -= shares[i]", "pass", a_gradient_is_the_difference, DIFFERENCE),
