@@ -1,4 +1,4 @@
-"""Losses of labels without an array of targets: of few logits by loops, or by two kernels on a GPU.
+"""Losses of labels without an array of targets, or by two kernels on a GPU.
 
 Lecture section: gradient descent. Lesson: 02_backpropagation, by ``fast/__init__.py``.
 """
@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ... import loops
 from ...device import Array, array_module, on_gpu
 from ...dtypes import floating
 from ...faster import form_of
@@ -18,10 +17,6 @@ from ..cross_entropy import are_soft, checked_labels, class_weights, cross_entro
 from ..loss import reduced
 from . import loss_kernels
 from .elementwise_kernels import can_take
-from .exponential import exp
-from .softmax import write_softmax
-
-FEW = 1 << 14  # logits, for which a dozen of NumPy's calls take longer than what they compute
 
 
 @form_of(cross_entropy)
@@ -46,9 +41,6 @@ def cross_entropy_from_the_softmax(
         plain = len(shape) == 2 and weight is None and ignore_index is None and not s and reduction == "mean"
         return cross_entropy_on_gpu(x, labels) if plain and can_take(x) else NotImplemented
     own, counts, factors, divisor = places("cross_entropy", labels, x, weight, ignore_index, reduction)
-    is_plain = factors is None and not s and x.ndim == 2
-    if is_plain and x.size <= FEW and loops.are_imported() and loops.can_take(x):
-        return of_few_logits(x, own, reduction)
     shifted, p, log_total = softmax_of(x)
     each = weighted(factors, log_total - shifted[own])
     if not s:
@@ -77,29 +69,6 @@ def cross_entropy_from_the_softmax(
         return d
 
     return value, (to_smoothed_logits, None)
-
-
-def of_few_logits(x: np.ndarray, own: tuple[np.ndarray, ...], reduction: str) -> OpResult:
-    """The loss of rows x (N, classes), and the gradient in one pass."""
-    x, labels = np.ascontiguousarray(x), np.ascontiguousarray(own[1], np.intp)
-    log_p = np.empty_like(x)
-    write_softmax(x, x.view(f"i{x.itemsize}"), True, log_p)
-    value, scale = reduced("cross_entropy", -log_p[own], reduction)
-
-    def to_logits(g: np.ndarray) -> np.ndarray:
-        d, shares = np.empty_like(log_p), np.full(len(log_p), scale(g), log_p.dtype)
-        write_gradient_of_labels(log_p, labels, shares, d)
-        return d
-
-    return value, (to_logits, None)
-
-
-@loops.compiled
-def write_gradient_of_labels(log_p: Array, labels: Array, shares: Array, d: Array) -> None:
-    for i in range(len(d)):
-        for j in range(d.shape[1]):
-            d[i, j] = exp(log_p[i, j]) * shares[i]
-        d[i, labels[i]] -= shares[i]
 
 
 def of_probabilities(x: np.ndarray, labels: np.ndarray, weight: Any, s: float, reduction: str) -> OpResult:

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from minigrad import loops
+from minigrad import Tensor, loops
 from minigrad.faster import faster
 from minigrad.ops.fast.exponential import exp, expm1, log1p
 from minigrad.ops.fast.normal_distribution import normal
@@ -139,6 +139,18 @@ def readable_forms() -> Iterator[None]:
     readable = lambda op, *arguments, **settings: op.readable(*arguments, **settings)  # noqa: E731
     with patch.object(loops, "available", return_value=False), patch.object(faster, "__call__", readable):
         yield
+
+
+def has_the_same_bits_before_numba_is_imported(op: Callable[..., Any], *inputs: np.ndarray) -> None:
+    """What has imported Numba, an evaluation perhaps, changes no bit: a resumed run may not have met it."""
+    y, results = op(*map(Tensor, map(on_device, inputs))), []
+    g = np.random.default_rng(0).normal(size=y.shape).astype(y.dtype)
+    for is_imported in (False, True):
+        with patch.object(loops, "are_imported", return_value=is_imported):
+            value, gradients = value_and_gradients(op, *inputs, seed=g)
+            results.append([value, *gradients])
+    same = [np.array_equal(a, b, equal_nan=a.dtype.kind in "fc") for a, b in zip(*results, strict=True)]
+    assert all(same), f"other bits once Numba is imported: {same}"
 
 
 def an_unknown_setting_is_refused_by_the_ops_name(op: Callable[..., Any], name: str) -> None:

@@ -28,6 +28,7 @@ from tests.minigrad.ops.fast.fast_form_laws import (
     adds_in_short_chains,
     an_unknown_setting_is_refused_by_the_ops_name,
     are_the_readable_form,
+    has_the_same_bits_before_numba_is_imported,
     in_both_forms,
     is_exact_in_loops,
     is_leaky_relu,
@@ -81,6 +82,16 @@ def test_sums_of_columns_and_rows(dtype, long, short, offset, spread, data):
 @pytest.mark.parametrize("name", sorted({*ops.__all__} - {"self_attention"}))  # which passes them on
 def test_an_unknown_setting(name):
     an_unknown_setting_is_refused_by_the_ops_name(getattr(ops, name), name)
+
+
+@pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
+@settings(max_examples=2)
+@given(st.data(), DTYPES)
+def test_the_bits_before_numba_is_imported(case, data, dtype):
+    f, inputs = case.draw(data)
+    is_float = [getattr(x, "dtype", None) == np.float64 for x in inputs]
+    inputs = [x.astype(dtype) if yes else x for x, yes in zip(inputs, is_float, strict=True)]
+    has_the_same_bits_before_numba_is_imported(f, *inputs)
 
 
 @given(DTYPES, st.permutations(range(4)), st.sets(st.integers(0, 3)), st.booleans())
@@ -286,23 +297,6 @@ def test_cross_entropy_without_targets(shape, ndim, kind, s, weight, reduction, 
     g = np.asarray(rng.normal(size=each if reduction == "none" else ()), dtype)
     inputs = [order(x), order(np.maximum(t, 0)) if "soft" in kind else labels]
     are_the_readable_form(partial(ops.cross_entropy, **settings), *inputs, g=g)
-
-
-@pytest.mark.skipif(not loops.available(), reason="there is no Numba")  # which few logits do not import
-@given(
-    st.tuples(st.integers(1, 40), st.integers(1, 20)),
-    st.sampled_from(["mean", "sum", "none"]),
-    st.sampled_from([0.0, 1e4, np.inf, -np.inf, np.nan]),
-    DTYPES,
-    ORDERS,
-)
-def test_cross_entropy_of_few_logits_by_loops(shape, reduction, odd, dtype, order):
-    rng = np.random.default_rng(0)
-    x, g = rng.normal(size=shape), rng.normal(size=shape[0] if reduction == "none" else ())
-    x.reshape(-1)[:3] += odd
-    labels = rng.integers(0, shape[1], shape[0])
-    loss = partial(ops.cross_entropy, reduction=reduction)
-    loops_are_the_readable_form(loss, np.asarray(g, dtype), order(x.astype(dtype)), labels)
 
 
 @given(SHAPES, st.booleans(), st.booleans(), st.sampled_from(["mean", "sum", "none"]), DTYPES, ORDERS)
