@@ -217,6 +217,7 @@ OBJECTS = {
     *("bcast", "gather", "scatter", "allgather", "alltoall", "reduce", "allreduce", "scan", "exscan"),
     *("mprobe", "improbe"),
 }
+PICKLING = "|".join([*PICKLERS, "allow_pickle", "mpi", "MPI", "COMM_WORLD"])
 
 
 def unpickled(module):
@@ -234,15 +235,14 @@ def unpickled(module):
 
 def test_nothing_is_unpickled():
     """Neither from a file nor from a message: whoever could write one would run code here."""
-    words = "|".join([*PICKLERS, "allow_pickle", "mpi", "MPI", "COMM_WORLD"])
-    assert offenders(lambda path: unpickled(tree(path)), LIBRARY, words) == {}
+    assert offenders(lambda path: unpickled(tree(path)), LIBRARY, PICKLING) == {}
 
 
 @pytest.mark.parametrize(
     "source", ["import pickle", "np.load(f, allow_pickle=True)", "self.mpi.send(x)", "MPI.COMM_WORLD.recv()"]
 )
 def test_the_check_of_pickles_sees(source):
-    assert list(unpickled(ast.parse(source)))
+    assert list(unpickled(ast.parse(source))) and re.search(PICKLING, source)
 
 
 def test_neither_the_library_nor_the_lessons_need_torch_or_the_tests_packages():
@@ -251,6 +251,7 @@ def test_neither_the_library_nor_the_lessons_need_torch_or_the_tests_packages():
 
 
 # Text files: their encoding does not depend on the machine. ruff sees that of a known Path, this the rest.
+OPENING = r"\.\s*(open|read_text|write_text)\b"
 
 
 def texts_without_encoding(module):
@@ -266,13 +267,12 @@ def texts_without_encoding(module):
 
 
 def test_text_files_have_an_encoding():
-    words = r"\.\s*(open|read_text|write_text)\b"
-    assert offenders(lambda path: texts_without_encoding(tree(path)), [*FILES, *TESTS], words) == {}
+    assert offenders(lambda path: texts_without_encoding(tree(path)), [*FILES, *TESTS], OPENING) == {}
 
 
 def test_the_check_of_encodings_sees_one_that_is_missing():
-    assert list(texts_without_encoding(ast.parse("file().write_text('a')")))
-    assert list(texts_without_encoding(ast.parse("file().open('w')")))
+    for planted in ("file().write_text('a')", "file().open('w')", "file().read_text()"):
+        assert list(texts_without_encoding(ast.parse(planted))) and re.search(OPENING, planted)
     assert not list(texts_without_encoding(ast.parse("file().read_text(encoding='ascii')")))
 
 
@@ -321,6 +321,7 @@ def new_names(code):
 # Prose: who hovers over a name in an editor sees its docstring alone.
 
 POINTS_ELSEWHERE = re.compile(r"\s*(The same|Those|That of|Of|As|Its)\b")
+QUOTED = rf"[\"'](\\\n)?{POINTS_ELSEWHERE.pattern}"
 DOCUMENTED = [path for path in [*FILES, *TESTS] if path.parts[0] != "tests"]
 
 
@@ -332,13 +333,13 @@ def pointing_elsewhere(code):
 
 
 def test_a_docstring_can_be_read_alone():
-    words = rf"[\"'](\\\n)?{POINTS_ELSEWHERE.pattern}"
-    assert offenders(lambda path: pointing_elsewhere(tree(path)), DOCUMENTED, words) == {}
+    assert offenders(lambda path: pointing_elsewhere(tree(path)), DOCUMENTED, QUOTED) == {}
 
 
 def test_the_check_of_docstrings_sees_one_that_points_elsewhere():
     planted = 'def f():\n    """%s of each rank."""\nX = 1\n"""%s of each rank."""'
     assert len(pointing_elsewhere(ast.parse(planted % ("The same", "Those")))) == 2
+    assert len(re.findall(QUOTED, planted % ("The same", "\\\nThose"))) == 2
     assert not pointing_elsewhere(ast.parse(planted % ("The mean", "Often those")))
 
 
@@ -704,6 +705,7 @@ def test_the_check_of_array_functions_sees_one_that_is_not_there():
 # Communicators: one contract, with defaults; nothing looks for abilities of a communicator.
 
 PROBES = {"getattr", "hasattr", "isinstance", "vars"}
+NAMES_OF_COMMUNICATORS = "(?i)comm|traced|wrapper|background"
 COMM_CLASSES = {"Communicator", "Traced", "ThreadComm", "MPIComm", "VirtualComm", "Wrapper", "Background"}
 
 
@@ -732,8 +734,7 @@ def probes(module):
 
 def test_nothing_looks_for_abilities_of_a_communicator():
     paths = [path for path in FILES if "grading" not in path.parts]
-    words = "(?i)comm|traced|wrapper|background"
-    assert offenders(lambda path: probes(tree(path)), paths, words) == {}
+    assert offenders(lambda path: probes(tree(path)), paths, NAMES_OF_COMMUNICATORS) == {}
 
 
 @pytest.mark.parametrize(
@@ -748,4 +749,5 @@ def test_nothing_looks_for_abilities_of_a_communicator():
     ],
 )
 def test_the_check_of_communicators_sees(broken):
-    assert list(probes(ast.parse(broken)))
+    assert list(probes(ast.parse(broken))) and re.search(NAMES_OF_COMMUNICATORS, broken)
+    assert all(re.search(NAMES_OF_COMMUNICATORS, name) for name in COMM_CLASSES)
