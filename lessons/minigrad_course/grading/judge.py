@@ -100,7 +100,7 @@ def verdict_writers(file: Path, request: Request) -> tuple[Write, End]:
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(kind: str, text: str) -> None:
-        line = f"{kind} {text!r}"
+        line = f"{kind} {json.dumps(text)}"
         os.write(descriptor, f"{sign(line, request.secret)} {line}\n".encode())
 
     def end(kind: str, text: str, last: Callable[[], None] = lambda: None) -> NoReturn:

@@ -2,20 +2,28 @@
 every format, and what the command says to mistakes.
 """
 
+import importlib
 import io
 import json
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest import mock
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 from minigrad_course.grading import find_assignment
 from minigrad_course.grading.grade import SubmissionFile, combine, grade
+from minigrad_course.grading.judge import Request, verdict_writers
 from minigrad_course.grading.reports import as_gradescope, as_json, as_junit, as_text, result_table
 from minigrad_course.lesson import lessons
 from rich.console import Console
 
+from tests.bugs.mutant import mutant
 from tests.minigrad_course.grading.gradescope_laws import is_gradescope
 
 from .conftest import ANSWERS, DOUBLE, STARTER, TASKS, TOTAL, messages, scores
@@ -128,6 +136,28 @@ WRONG_RESULTS = [  # what the specification does not allow
     {"score": 1, "leaderboard": [{"name": "time", "value": 1, "order": "up"}]},
     {"score": 1, "seed": 3},
 ]
+
+
+def what_a_judge_wrote_is_read(grade, texts):
+    """Each text as it was written, in any thread: Python's parser fails in one now and then (gh-106905)."""
+    request = Request("secret", "", "", "", "", "", 0, "threads", 1.0, 1, False)
+    with TemporaryDirectory() as name, mock.patch("ast.parse", side_effect=SystemError("in a thread")):
+        write, _ = verdict_writers(Path(name) / "verdict", request)
+        for text in texts:
+            write("case", text)
+        assert grade.read_verdict(Path(name) / "verdict", "secret") == [("case", text) for text in texts]
+        assert grade.read_verdict(Path(name) / "verdict", "another") == []
+
+
+@given(st.lists(st.text(st.characters() | st.sampled_from("\udc80\n\r\u2028'\"\\ ")), max_size=3))
+def test_what_a_judge_wrote_is_read(texts):
+    what_a_judge_wrote_is_read(importlib.import_module(grade.__module__), texts)
+
+
+def test_the_law_of_verdicts_catches_python_s_parser():
+    wrong = mutant(grade.__module__, ("json.loads(text)", "__import__('ast').literal_eval(text)"))
+    with pytest.raises(SystemError):
+        what_a_judge_wrote_is_read(wrong, ["1 ranks"])
 
 
 def test_the_schema_tells_what_gradescope_takes():
