@@ -230,7 +230,7 @@ def read_verdict(file: Path, secret: str) -> Lines:
         return []
     lines = [line.partition(" ") for line in file.read_text(encoding="utf-8", errors="replace").split("\n")]
     signed = [line.split(" ", 1) for signature, _, line in lines if signature == sign(line, secret)]
-    # Python's own parser may fail while other threads use it, too (gh-106905), and a class is graded in threads.
+    # Python's own parser fails now and then where several threads use it (gh-106905), as they grade a class.
     return [(kind, json.loads(text)) for kind, text in signed]
 
 
