@@ -293,6 +293,7 @@ def test_the_first_screen_is_small(site, tmp_path):
         assert (first_screen(page) < FIRST_SCREEN) == is_small, loading
 
 
+@pytest.mark.thorough
 def test_the_first_screens_of_the_course_are_small(site, tmp_path):
     """Of all pages that can be made without running the lessons; a picture of a lesson is lazy."""
     course = gathered()

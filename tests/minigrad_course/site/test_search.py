@@ -67,6 +67,7 @@ def leads_to_what_is_meant(folder, index):
     assert not wrong, wrong
 
 
+@pytest.mark.thorough
 def test_a_search_leads_to_what_is_meant(index):
     leads_to_what_is_meant(ASSETS, index)
 
@@ -115,6 +116,7 @@ def test_a_wrong_order_is_seen(tmp_path, right, wrong):
         has_all_words_before_some(tmp_path)
 
 
+@pytest.mark.thorough
 def test_tests_and_lists_are_not_searched(index):
     assert "tests/test_size.html" in gathered().pages
     assert not [url for url, *_ in index if url.startswith("tests/")]

@@ -23,7 +23,7 @@ from tests.minigrad_course.storm.storm_laws import (
     storms_are_safe_and_live,
 )
 
-FIRST, CHUNK = 60, 50
+FIRST, CHUNK = 30, 50
 
 
 @pytest.mark.thorough
