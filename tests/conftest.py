@@ -81,6 +81,7 @@ def pass_over(number, frame):
 
 def pytest_collection(session):
     """Let each worker load another part of all tests first: on a fresh clone no two compile the same file."""
+    gc.set_threshold(100_000)  # until the tests are there
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None or session.config.args != session.config.getini("testpaths"):
         return
@@ -123,21 +124,20 @@ def pytest_collection_finish():
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(5_000)
-
-
-def pytest_runtest_logfinish():
-    """Give the system back what is free after a test: minigrad asks glibc to keep large arrays' memory."""
-    with suppress(OSError, AttributeError, TypeError):  # other C libraries than glibc keep nothing
-        ctypes.CDLL(None).malloc_trim(0)
+    gc.set_threshold(10_000)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def collected_garbage():
-    """After each file what only refers to itself is let go of, and what is left is searched no more."""
+    """After each file what only refers to itself is let go of, and what is left is searched no more.
+
+    The system gets back what is free then: minigrad asks glibc to keep large arrays' memory.
+    """
     yield
     gc.collect()
     gc.freeze()
+    with suppress(OSError, AttributeError, TypeError):  # other C libraries than glibc keep nothing
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def share_of(items, share):

@@ -189,6 +189,7 @@ def test_the_commands_run_from_the_wheel_in_an_empty_folder(installed):
     assert "PROVED" in output("prove", "--data", "2", "--net", "mlp", "--transport", "threads")
 
 
+@pytest.mark.thorough
 def test_a_notebook_of_the_wheel_runs(installed):
     installed.output("lesson", "15", "--notebook", "own.ipynb")
     text = (installed.here / "own.ipynb").read_text(encoding="utf-8")

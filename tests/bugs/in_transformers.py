@@ -65,10 +65,6 @@ def tables_on_two_stages_train_like_serial() -> None:
     laws.stacks("tokens", laws.Net(tokens=4))
 
 
-def recomputed_segments_train_like_serial() -> None:
-    laws.stacks("tokens", laws.Net(tokens=4), segments=(1, 3))
-
-
 def segments_hold_their_inputs() -> None:
     for form in laws.FORMS:
         laws.keeps_inputs(form, laws.Net(blocks=1, tokens=8), 2)

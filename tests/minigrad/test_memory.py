@@ -103,7 +103,7 @@ def test_an_unused_tape_and_its_values_go_without_the_garbage_collector():
 
 
 @on_host
-def test_two_thousand_training_steps_take_no_more_memory_than_two_hundred():
+def test_a_thousand_training_steps_take_no_more_memory_than_a_hundred():
     rng = np.random.default_rng(0)
     model = nn.Sequential(nn.Linear(4, 8, rng=rng), nn.BatchNorm(8), nn.ReLU(), nn.Linear(8, 3, rng=rng))
     optimizer = optim.Adam(model.parameters())
@@ -118,11 +118,11 @@ def test_two_thousand_training_steps_take_no_more_memory_than_two_hundred():
             optimizer.step()
 
     tracemalloc.start()
-    train(200)
+    train(100)
     gc.collect()
     before = tracemalloc.get_traced_memory()[0]
-    train(2000)
+    train(1000)
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert grown < 2000, f"{grown} bytes in 2,000 steps: less than one each is no leak"
+    assert grown < 1000, f"{grown} bytes in 1,000 steps: less than one each is no leak"

@@ -18,9 +18,7 @@ from .conftest import Processes
 
 FEW = [["--data", "2"], ["--data", "2", "--pipe", "2", "--model", "2"]]
 NET = () if ALL else ("--net", "mlp")  # which needs no loops, so that processes start sooner
-KILLS = int(
-    os.environ.get("MINIGRAD_KILLS", "2")
-)  # jobs of one training that are killed, one after the other
+KILLS = int(os.environ.get("MINIGRAD_KILLS", "2"))  # jobs of one training that are killed in turn
 TRAIN = ("train", "--net", "mlp", "--batch", "100", "--epochs", f"{KILLS + 1}", "--transport", "mpi")
 KILLED = [["--data", "2"]] if not ALL else [
     ["--data", "2"],
@@ -46,9 +44,9 @@ def test_a_grid_of_ranks_resumes_with_the_same_bits(pool, tmp_path):
     """Each rank runs the commands one after the other, as if mpiexec had started it for each of them."""
 
     def minigrad(*arguments):
-        return 0, pool.run(8, COMMAND.format(folder=str(tmp_path), arguments=arguments)), ""
+        return 0, pool.run(4, COMMAND.format(folder=str(tmp_path), arguments=arguments)), ""
 
-    resumes_with_the_same_bits(minigrad, tmp_path, FEW[1], *NET)
+    resumes_with_the_same_bits(minigrad, tmp_path, ["--pipe", "2", "--model", "2"], *NET)
 
 
 @pytest.mark.thorough

@@ -69,7 +69,8 @@ def check_files(folder: Path, out: str, name: str) -> None:
     assert f"runs/experiments/{name}/result.json" in out.replace("\n", "")
 
 
-@pytest.mark.parametrize("name", [pytest.param("speedup", marks=pytest.mark.thorough), "to-target"])
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", SHORT)
 def test_an_experiment_leaves_its_table_its_picture_and_its_figures(job, tmp_path, name):
     run = job(SHORT[name])
     assert run.status == 0, run.err

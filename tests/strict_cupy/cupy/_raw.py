@@ -35,7 +35,6 @@ TYPES = {
     "long long": np.int64,
 }
 MOST_THREADS = 1024  # of a block
-MOST_SHARED = 48 << 10  # bytes of a block's shared memory, if it asks for no more
 
 order = int(os.environ.get("STRICT_CUPY_ORDER", "0"))
 
