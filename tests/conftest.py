@@ -129,14 +129,12 @@ def pytest_collection_finish():
 
 @pytest.fixture(scope="module", autouse=True)
 def collected_garbage():
-    """After each file what only refers to itself is let go of, and what is left is searched no more.
-
-    The system gets back what is free then: minigrad asks glibc to keep large arrays' memory.
-    """
+    """After each file what only refers to itself is let go of, and what is left is searched no more."""
     yield
     gc.collect()
     gc.freeze()
-    with suppress(OSError, AttributeError, TypeError):  # other C libraries than glibc keep nothing
+    # minigrad asks glibc to keep large arrays' memory; other C libraries keep nothing.
+    with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 

@@ -102,7 +102,7 @@ def exact_convolutions_round_like_sums() -> None:
 
 
 def unknown_settings_are_refused_by_the_ops_name() -> None:
-    for name in ("cumprod", "linear"):
+    for name in ("attention", "cumprod", "self_attention"):
         an_unknown_setting_is_refused_by_the_ops_name(getattr(ops, name), name)
 
 
@@ -544,7 +544,7 @@ BUGS = [
         "share = times(factors, scale(g))", "share = times(factors, g)", a_gradient_is_the_difference,
         DIFFERENCE),
     Bug("an op is called as its faster form", "faster.form_of", "isinstance(anything, FunctionType)", "False",
-        unknown_settings_are_refused_by_the_ops_name, "cumprod says: cumprod_by_loops"),
+        unknown_settings_are_refused_by_the_ops_name, "attention says: attention_in_tiles"),
     Bug("a layer is computed by loops where Numba is there", "activated_in_place",
         "y.size >= LOOPS_FROM[activation]", "loops.are_imported()",
         bits_are_the_same_before_numba_is_imported, "other bits"),

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ... import loops
+from ...device import Array
 from ...faster import form_of
 from ...pullback import OpResult
 from ...tape import once_for_all
@@ -32,11 +33,13 @@ Part = tuple[slice, slice]
 
 
 @form_of(attention)
-def attention_in_tiles(q: np.ndarray, k: np.ndarray, v: np.ndarray, **masks: Any) -> OpResult:
+def attention_in_tiles(
+    q: Array, k: Array, v: Array, *, causal: bool = False, documents: Any = None, mask: Any = None
+) -> OpResult:
     """Backward has q, k, v, the value, and one number for each query of each head."""
     if not can_take(q, k, v):
         return NotImplemented
-    visibility = Visibility.of(q, k, v, **masks)
+    visibility = Visibility.of(q, k, v, causal, documents, mask)
     o, lse = attend(q, k, v, visibility)
 
     def gradients(g: np.ndarray) -> Sequence[np.ndarray]:
@@ -49,12 +52,14 @@ def attention_in_tiles(q: np.ndarray, k: np.ndarray, v: np.ndarray, **masks: Any
 
 
 @form_of(self_attention)
-def self_attention_in_tiles(qkv: np.ndarray, **masks: Any) -> OpResult:
+def self_attention_in_tiles(
+    qkv: Array, *, causal: bool = False, documents: Any = None, mask: Any = None
+) -> OpResult:
     """The three gradients are written into one array."""
     q, k, v = thirds(qkv)
     if not can_take(q, k, v):
         return NotImplemented
-    visibility = Visibility.of(q, k, v, **masks)
+    visibility = Visibility.of(q, k, v, causal, documents, mask)
     o, lse = attend(q, k, v, visibility)
 
     def gradient(g: np.ndarray) -> np.ndarray:

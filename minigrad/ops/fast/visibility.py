@@ -28,13 +28,7 @@ class Visibility(NamedTuple):
 
     @staticmethod
     def of(
-        q: np.ndarray,
-        k: np.ndarray,
-        v: np.ndarray,
-        *,
-        causal: bool = False,
-        documents: Any = None,
-        mask: Any = None,
+        q: np.ndarray, k: np.ndarray, v: np.ndarray, causal: bool, documents: Any, mask: Any
     ) -> Visibility:
         """Settings of ``ops.attention``; raises ValueError where shapes do not fit."""
         check_shapes(q.shape, k.shape, v.shape)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
 from unittest.mock import patch
 
@@ -154,9 +155,11 @@ def has_the_same_bits_before_numba_is_imported(op: Callable[..., Any], *inputs: 
 
 
 def an_unknown_setting_is_refused_by_the_ops_name(op: Callable[..., Any], name: str) -> None:
-    """Whichever of its forms is asked first."""
+    """Whichever of its forms is asked first, with as many arrays as it needs."""
+    parameters = signature(op).parameters.values()
+    arrays = [np.ones((1, 2, 1, 3)) for p in parameters if p.default is p.empty and p.kind != p.KEYWORD_ONLY]
     try:
-        op(np.ones((1, 2, 1, 3)), unknown=1)
+        op(*arrays, unknown=1)
     except TypeError as error:
         assert str(error).startswith(f"{name}()"), f"{name} says: {error}"
     else:
