@@ -77,7 +77,7 @@ def read_model(file: Path) -> ModelFile:
             check_dtypes(file, {name: opened.get_slice(name).get_dtype() for name in names})
             arrays = {name: opened.get_tensor(name) for name in names}
             notes = opened.metadata() or {}
-    except (SafetensorError, TypeError, AttributeError) as error:
+    except (SafetensorError, TypeError, AttributeError, OSError) as error:
         raise ValueError(f"{file} is no whole model file ({error}); save the model again") from None
     checksum = notes.pop(CHECKSUM, None)
     model = ModelFile(arrays, notes)

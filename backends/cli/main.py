@@ -100,6 +100,5 @@ def command() -> None:
         if usage is None:
             raise
         context = getattr(error, "ctx", None)
-        names = ["minigrad", *([context.info_name] if context and context.parent else [])]
-        say(f"{usage()} (see {' '.join(names)} --help)")
+        say(f"{usage()} (see {context.command_path if context else 'minigrad'} --help)")
         sys.exit(2)

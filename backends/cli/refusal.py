@@ -35,8 +35,13 @@ def in_one_line(error: BaseException) -> str:
     text = str(error)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
         text = "cannot write what the command prints: No space left on device; print it somewhere else"
+    elif isinstance(error, FileNotFoundError) and error.errno and error.filename is None:
+        text = "the working folder is there no more; change into another one"
     elif isinstance(error, OSError) and error.filename is not None:  # Python's own words begin with a number
-        text = f"{error.filename}: {error.strerror}; check the path, and that you may write there"
+        advice = (
+            "name a file in it" if error.errno == errno.EISDIR else "check the path, and your rights there"
+        )
+        text = f"{error.filename}: {error.strerror}; {advice}"
     if isinstance(error, MemoryError):
         text = f"out of memory{f' ({text})' if text else ''}; take a smaller --batch, or fewer ranks"
     if len(text) > LONGEST:

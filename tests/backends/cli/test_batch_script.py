@@ -89,7 +89,7 @@ def test_a_time_that_slurm_cannot_read_is_refused(text):
         (["grade", "a1"], "minigrad slurm writes jobs for train, prove, run, not for 'grade'"),
         (["--sbatch", "partition=long", "train"], "--sbatch takes an option of sbatch, as --partition=long"),
         (["train", "--epochs", "x"], "(see minigrad train --help)"),
-        ([], "Missing argument 'COMMAND...'"),
+        ([], "Missing argument 'COMMAND...'. (see minigrad slurm --help)"),
     ],
 )
 def test_wrong_arguments_are_refused_in_one_line(minigrad, arguments, message):

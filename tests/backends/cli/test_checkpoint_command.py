@@ -233,6 +233,7 @@ def write_own(comm, folder):
 
 def test_a_program_s_own_checkpoint_is_shown(minigrad, tmp_path):
     run_ranks(2, lambda comm: write_own(comm, tmp_path / "own"))
+    assert "(see minigrad checkpoint show --help)" in minigrad("checkpoint", "show")[2]
     status, out, errors = minigrad("checkpoint", "show", "own")
     assert status == 0 and "step-00000003 │ 3    │      │ 2 ranks " in out, out + errors
 

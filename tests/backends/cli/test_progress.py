@@ -122,10 +122,9 @@ def bar_names_no_loss_before_the_first_step(module: ModuleType) -> None:
 
 def test_the_bar_names_no_loss_before_the_first_step():
     bar_names_no_loss_before_the_first_step(training)
+    wrong = mutant("backends.cli.training", ('loss="-"', 'loss=float("nan")'))
     with pytest.raises(AssertionError):
-        bar_names_no_loss_before_the_first_step(
-            mutant("backends.cli.training", ('loss="-"', 'loss=float("nan")'))
-        )
+        bar_names_no_loss_before_the_first_step(wrong)
 
 
 def test_a_line_of_an_epoch():

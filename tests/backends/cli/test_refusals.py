@@ -203,6 +203,11 @@ def test_too_little_memory_is_said_in_one_line(minigrad, monkeypatch):
     one_line(result, "out of memory; take a smaller --batch, or fewer ranks")
 
 
+def test_a_working_folder_that_was_removed_is_said(minigrad, tmp_path):
+    tmp_path.rmdir()
+    one_line(minigrad("doctor"), "the working folder is there no more; change into another one")
+
+
 @given(st.text(max_size=20), st.integers(0, 200_000))
 def test_no_message_is_longer_than_a_screen(text, times):
     line = in_one_line(ValueError(text * times))

@@ -57,19 +57,18 @@ def evaluates(module: ModuleType, folder) -> None:
 
 def test_right_answers_are_counted(tmp_path):
     evaluates(saved_model, tmp_path)
-    with pytest.raises(AssertionError):
-        evaluates(
-            mutant("backends.cli.saved_model", ("saved.net, data.test", "saved.net, data.train[:1000]")),
-            tmp_path,
-        )
-    with pytest.raises(AssertionError):
-        evaluates(mutant("backends.cli.saved_model", ("model.load_state_dict(arrays)", "pass")), tmp_path)
+    on_training_images = "saved.net, data.test", "saved.net, data.train[:1000]"
+    for change in (on_training_images, ("model.load_state_dict(arrays)", "pass")):
+        with pytest.raises(AssertionError):
+            evaluates(mutant("backends.cli.saved_model", change), tmp_path)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["none"], "No such file"),
+        (["none"], "none: No such file or directory; check the path, and your rights there"),
+        (["."], "Is a directory; name a file in it"),
+        (["/dev/null"], "/dev/null is no whole model file .*; save the model again"),
         (["text"], "text is no whole model file .*; save the model again"),
         (["bare"], "bare does not say which net it holds; name it with --net"),
         (["bare", "--net", "mlp"], "bare holds no mlp: the state lacks 1.bias, .*different model"),

@@ -161,11 +161,9 @@ def test_no_link_is_followed_out_of_a_class(tmp_path):
 
 
 def test_the_law_of_links_catches_one_that_is_followed(tmp_path):
+    wrong = mutant("minigrad_course.grading.folder", ("        check_inside(file.parent, file)\n", ""))
     with pytest.raises(AssertionError):
-        no_link_is_followed_out_of(
-            mutant("minigrad_course.grading.folder", ("        check_inside(file.parent, file)\n", "")),
-            tmp_path,
-        )
+        no_link_is_followed_out_of(wrong, tmp_path)
 
 
 @given(CLASSES)
