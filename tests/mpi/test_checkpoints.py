@@ -41,12 +41,12 @@ with patch.object(sys, "argv", ["minigrad", *{arguments!r}]):
 
 
 def test_a_grid_of_ranks_resumes_with_the_same_bits(pool, tmp_path):
-    """Each rank runs the commands one after the other, as if mpiexec had started it for each of them."""
+    """All ranks of the pool run the commands in turn, as if mpiexec had started them for each."""
 
     def minigrad(*arguments):
-        return 0, pool.run(4, COMMAND.format(folder=str(tmp_path), arguments=arguments)), ""
+        return 0, pool.run(8, COMMAND.format(folder=str(tmp_path), arguments=arguments)), ""
 
-    resumes_with_the_same_bits(minigrad, tmp_path, ["--pipe", "2", "--model", "2"], *NET)
+    resumes_with_the_same_bits(minigrad, tmp_path, FEW[1], *NET)
 
 
 @pytest.mark.thorough
