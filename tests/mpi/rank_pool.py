@@ -141,7 +141,7 @@ def main(address: str) -> None:
     """Be one rank of a pool, until the process of the tests closes the connection or ends."""
     from mpi4py import MPI
 
-    gc.set_threshold(20_000)  # of what is new, as in conftest
+    gc.set_threshold(10_000)  # as in conftest
     rank = MPI.COMM_WORLD.Get_rank()
     with open(f"stack.{rank}", "w", encoding="utf-8") as stack, Client(address) as tests:
         faulthandler.register(signal.SIGQUIT, stack)
