@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import errno
+import os
 import sys
 
 RAISE = dis.opmap["RAISE_VARARGS"]
@@ -35,7 +36,7 @@ def in_one_line(error: BaseException) -> str:
     text = str(error)
     if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
         text = "cannot write what the command prints: No space left on device; print it somewhere else"
-    elif isinstance(error, FileNotFoundError) and error.errno and error.filename is None:
+    elif isinstance(error, FileNotFoundError) and error.filename is None and not os.stat(".").st_nlink:
         text = "the working folder is there no more; change into another one"
     elif isinstance(error, OSError) and error.filename is not None:  # Python's own words begin with a number
         advice = (

@@ -204,6 +204,7 @@ def test_too_little_memory_is_said_in_one_line(minigrad, monkeypatch):
 
 
 def test_a_working_folder_that_was_removed_is_said(minigrad, tmp_path):
+    assert "working" not in in_one_line(FileNotFoundError(errno.ENOENT, "of another kind"))
     tmp_path.rmdir()
     one_line(minigrad("doctor"), "the working folder is there no more; change into another one")
 
