@@ -16,7 +16,6 @@ import numpy as np
 
 from minigrad import optim
 from minigrad.data import Batch
-from minigrad.device import use_gpu_of
 from minigrad.forward_pass import ForwardPass
 from minigrad.module import Module
 from minigrad.serial import Serial
@@ -27,7 +26,7 @@ from minigrad.work import Loss
 from .comm.allgather_json import allgather_json
 from .comm.collectives import allreduce
 from .comm.communicator import Communicator
-from .laws import LEAST_SCALE, Build, MakeOptimizer, MakeStrategy, bound_for, distance, distances
+from .laws import LEAST_SCALE, Build, MakeOptimizer, MakeStrategy, bound_for, distance, distances, placed
 from .recording import BACKWARD, FORWARD, Event, Port, Record, Recording
 
 VALUES = {"placement": "when the model is placed", "state": "after the step", "update": "after the update"}
@@ -83,12 +82,8 @@ def first_difference(
     largest element, and at least to a tenth of that of all activations, or of all their gradients.
     Collective: every rank gets the comparison.
     """
-    if device == "cupy":
-        use_gpu_of(comm.local_rank)
+    backend, model, reference = placed(strategy, comm, build, dtype, device, seed, oracle or build)
     batch, bound = batch.to(device), bound_for(np.dtype(dtype))
-    reference = (oracle or build)(np.random.default_rng(seed)).to(dtype=dtype, device=device)
-    backend = strategy(comm)
-    model = backend.place(build(np.random.default_rng(seed + comm.rank)).to(dtype=dtype, device=device))
     arrays = Arrays(comm, backend, model, reference, bound)
     first = arrays.of_model("placement")
     own = copy(serial or Serial())  # which counts its steps, and ranks on threads may share it

@@ -27,19 +27,24 @@ MakeStrategy = Callable[[Communicator], Strategy]
 Build = Callable[[np.random.Generator], Module]
 Arrays = Mapping[str, Any]  # by name, None where there is none
 MakeOptimizer = Callable[[list[Parameter]], Optimizer]
+Size = Callable[[np.ndarray], float]
 
 LEAST_SCALE = 0.1
 """The least scale of an array in ``distances``, as a share of the largest element of all arrays."""
 
 
 class Difference(NamedTuple):
-    """The largest difference of one parameter from the serial run, over elements, ranks and steps."""
+    """The largest difference of one parameter from the serial run, over elements, ranks and steps.
+
+    ``unequal`` counts what must have equal bits and has not: see ``differences_in_precision``.
+    """
 
     name: str
     shape: tuple[int, ...]
     absolute: float
     relative: float
     worst_rank: int
+    unequal: int = 0
 
 
 class Differences(list[Difference]):
@@ -74,7 +79,7 @@ class Differences(list[Difference]):
         """The picture that a notebook shows: a line for each parameter, and the conclusion."""
         from .pictures.proof_picture import proof_picture
 
-        return proof_picture(self, self.bound, self.conclusion(), self.proved)
+        return proof_picture((row[:5] for row in self), self.bound, self.conclusion(), self.proved)
 
 
 def bound_for(dtype: Any) -> float:
@@ -114,29 +119,20 @@ def differences_from_serial(
     ``device``, by default the one named in MINIGRAD_DEVICE; of several GPUs each rank takes its own.
     The optimizers have the parameters in an order drawn with ``seed``, without the first ``left_out`` ones.
     """
-    if device == "cupy":
-        use_gpu_of(comm.local_rank)
+    backend, model, reference = placed(strategy, comm, build, dtype, device, seed, oracle or build)
     batches = [batch.to(device) for batch in batches]
     serial = copy(serial or Serial())  # which counts its steps, and ranks on threads may share it
-    reference = (oracle or build)(np.random.default_rng(seed)).to(dtype=dtype, device=device)
-    backend = strategy(comm)
-    check_strategy(backend)
-    # Every rank trains the parameters of rank 0, whatever its own are.
-    own = build(np.random.default_rng(seed + comm.rank)).to(dtype=dtype, device=device)
-    model = backend.place(own)
     order = drawn_order(reference, seed, left_out)
     runs = (
         (serial, reference, optimizer(parameters_in(order, reference))),
         (backend, model, optimizer(parameters_in(order, model))),
     )
-    worst: dict[str, tuple[float, float]] = {}
-
+    worst: dict[str, np.ndarray] = {}
     losses: tuple[list[float], list[float]] = [], []
 
     def compare(expected: Arrays, actual: Arrays, start: Arrays | None = None) -> None:
-        for name, (absolute, relative) in distances(expected, actual, start).items():
-            before = worst.get(name, (0.0, 0.0))
-            worst[name] = max(absolute, before[0]), max(relative, before[1])
+        for name, pair in distances(expected, actual, start).items():
+            worst[name] = np.maximum(worst.get(name, 0.0), pair)
 
     def compare_models() -> None:
         compare(serial.state.full_parameters(reference), backend.state.full_parameters(model), parameters)
@@ -164,19 +160,49 @@ def differences_from_serial(
     compare_models()
     backend.close()  # the model must not depend on what it frees
     compare_models()
-    by_rank = np.array(gather(comm, np.array(list(worst.values()))))
-    bound = bound_for(dtype)
-    if comm.rank != 0:
-        return Differences([], bound)
     arrays = serial.state.full_parameters(reference) | serial.state.full_state(reference)
-    shapes = {name: value.shape for name, value in arrays.items()}
-    differences = (
-        Difference(
-            name, shapes.get(name, ()), float(r[:, 0].max()), float(r[:, 1].max()), int(r[:, 1].argmax())
-        )
-        for name, r in zip(worst, by_rank.swapaxes(0, 1), strict=True)
-    )
-    return Differences(differences, bound)
+    return Differences(largest_of_ranks(comm, worst, arrays), bound_for(dtype))
+
+
+def placed(
+    strategy: MakeStrategy,
+    comm: Communicator,
+    build: Build,
+    dtype: Any,
+    device: str,
+    seed: int,
+    oracle: Build,
+) -> tuple[Strategy, Module, Module]:
+    """The strategy, this rank's model as it has placed it, and the model of the serial run.
+
+    Both have the parameters that rank 0 builds: the models built on other ranks are given others at first.
+    """
+    if device == "cupy":
+        use_gpu_of(comm.local_rank)
+    reference = oracle(np.random.default_rng(seed)).to(dtype=dtype, device=device)
+    backend = strategy(comm)
+    check_strategy(backend)
+    own = build(np.random.default_rng(seed + comm.rank)).to(dtype=dtype, device=device)
+    return backend, backend.place(own), reference
+
+
+def largest_of_ranks(comm: Communicator, worst: Arrays, arrays: Arrays) -> list[Difference]:
+    """On rank 0 the differences, none on others; each rank has its ``worst`` ones by name.
+
+    They are an absolute and a relative one, in sixteen bits also a number of unequal elements, by which the
+    worst rank goes first. ``arrays`` have the shapes. Collective.
+    """
+    rows_of_ranks = gather(comm, np.array(list(worst.values())))
+    if comm.rank != 0:
+        return []
+    differences = []
+    for name, rows in zip(worst, np.array(rows_of_ranks).swapaxes(0, 1), strict=True):
+        absolute, relative, unequal = rows[:, 0], rows[:, 1], rows[:, 2:].sum(axis=1)
+        rank = int((unequal if unequal.any() else relative).argmax())
+        shape = arrays[name].shape if name in arrays else ()
+        row = Difference(name, shape, float(absolute.max()), float(relative.max()), rank, int(unequal.max()))
+        differences.append(row)
+    return differences
 
 
 def drawn_order(model: Module, seed: int, left_out: int) -> list[list[str]]:
@@ -196,15 +222,24 @@ def parameters_in(order: list[list[str]], model: Module) -> list[Parameter]:
     return [named[name] for name in mine] or ParametersElsewhere()
 
 
+def largest_of(x: np.ndarray) -> float:
+    return float(np.abs(x).max(initial=0.0))
+
+
+def norm_of(x: np.ndarray) -> float:
+    return float(np.linalg.norm(x))
+
+
 def distances(
-    expected: Arrays, actual: Arrays, start: Arrays | None = None
+    expected: Arrays, actual: Arrays, start: Arrays | None = None, size: Size = largest_of
 ) -> dict[str, tuple[float, float]]:
     """The largest absolute difference of each array of ``expected``, and the same relative to its scale.
 
     Its scale is its largest element, and at least a tenth (``LEAST_SCALE``) of the largest element of all
     arrays. For rounding is relative to the terms of a sum, and not to the sum: in the gradient of a bias in
     front of a normalization, or of a bias of attention's keys, all terms cancel, and what two right runs have
-    there is two times the rounding of the terms, which are those of the other gradients.
+    there is two times the rounding of the terms, which are those of the other gradients. With ``norm_of`` as
+    ``size``, scales and relative differences are those of the arrays' norms.
 
     Arrays that grew from ``start`` (parameters, running statistics) differ by what was added to them: the
     tenth is that of the largest change of all, so that a constant of 1e15 does not hide what is wrong in
@@ -214,35 +249,37 @@ def distances(
     grown = {name: x for name, x in expected.items() if x is not None}
     if start is not None:
         grown = {name: difference(x, start[name]) for name, x in grown.items()}
-    least = LEAST_SCALE * max(map(largest_of, grown.values()), default=0.0)
+    least = LEAST_SCALE * max(map(size, grown.values()), default=0.0)
     return {
-        name: distance(value, actual.get(name), least, may_be_infinite=start is not None)
+        name: distance(value, actual.get(name), least, start is not None, size)
         for name, value in expected.items()
     }
 
 
 def distance(
-    expected: np.ndarray | None, actual: np.ndarray | None, least: float, may_be_infinite: bool = False
+    expected: np.ndarray | None,
+    actual: np.ndarray | None,
+    least: float,
+    may_be_infinite: bool = False,
+    size: Size = largest_of,
 ) -> tuple[float, float]:
+    """The absolute and the relative difference of two arrays, as in ``distances``, for a ``least`` scale."""
     if expected is None and actual is None:
         return 0.0, 0.0
     if expected is None or actual is None or expected.shape != actual.shape:
         return np.inf, np.inf
-    absolute = largest_of(difference(expected, actual))
+    differs = difference(expected, actual)
+    absolute = largest_of(differs)
     if not (np.isfinite(absolute) and (may_be_infinite or np.isfinite(expected).all())):
         return np.inf, np.inf
-    scale = max(largest_of(expected[np.isfinite(expected)]), least)
-    return absolute, absolute / scale if scale else (np.inf if absolute else 0.0)
+    scale = max(size(expected[np.isfinite(expected)]), least)
+    return absolute, size(differs) / scale if scale else (np.inf if absolute else 0.0)
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """a - b, and 0 where both are equal, be they infinite; numbers for booleans and integers, too."""
     a, b = (x if x.dtype.kind in "fc" else x.astype(float) for x in (a, b))
     return np.subtract(a, b, out=np.zeros(a.shape, np.result_type(a, b)), where=a != b)
-
-
-def largest_of(x: np.ndarray) -> float:
-    return float(np.abs(x).max(initial=0.0))
 
 
 def trains_like_serial(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,19 +11,29 @@ import numpy as np
 from minigrad import nn, optim
 from minigrad.bfloat16 import bfloat16, rounded
 from minigrad.data import Batch
-from minigrad.device import Array, to_device, to_host, use_gpu_of
+from minigrad.device import Array, to_device, to_host
 from minigrad.loss_scale import DynamicScale, StaticScale
 from minigrad.module import Module
 from minigrad.nn.pool import MaxPool
 from minigrad.serial import Serial
 from minigrad.testing import DEVICE
-from minigrad.train import check_strategy
 from minigrad.weighted_mean import WeightedMean
 from minigrad.work import Loss
 
-from .comm.collectives import allgather, gather
+from .comm.collectives import allgather
 from .comm.communicator import Communicator
-from .laws import LEAST_SCALE, Build, MakeOptimizer, MakeStrategy, drawn_order, parameters_in
+from .laws import (
+    Build,
+    Difference,
+    MakeOptimizer,
+    MakeStrategy,
+    distances,
+    drawn_order,
+    largest_of_ranks,
+    norm_of,
+    parameters_in,
+    placed,
+)
 
 LARGEST = 65536.0  # float16 rounds numbers from 65,520 to infinity
 UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
@@ -33,30 +43,13 @@ STEPS = (False, False, True, False)
 """Which steps of a proof get a gradient that overflows."""
 
 
-class PrecisionDifference(NamedTuple):
-    """One parameter's largest differences, over ranks and steps.
-
-    ``absolute`` is that of an element of the gradient from the serial run's in sixteen bits, and ``relative``
-    that of the whole gradient, as ``norm_distances`` give them. ``unequal``
-    is the number of elements of the parameter and of its master, in all steps, whose bits are not those of a
-    serial float32 run on the same gradients, on the rank that has most of them.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    absolute: float
-    relative: float
-    worst_rank: int
-    unequal: int
-
-
 class PrecisionComparison(NamedTuple):
     """What is equal to serial runs: ``differences`` on rank 0, the ``rule`` that the loss scale must follow.
 
-    ``bound`` is what rounding may make of the relative differences.
+    ``bound`` is what rounding may make of the relative differences, which are those of a gradient's norm.
     """
 
-    differences: list[PrecisionDifference]
+    differences: list[Difference]
     rule: ScaleRule
     bound: float
 
@@ -72,7 +65,7 @@ def roundings_of(model: Module, sums: int) -> int:
 
 
 def bound_of(model: Module, precision: str, sums: int) -> float:
-    """The largest relative difference of two right gradients of ``model``, as ``norm_distances`` measure it.
+    """The largest relative difference of two right gradients of ``model``, that of their norm.
 
     Two runs that add up in other orders differ by at most u in each of n roundings, up or down, and not all
     in one direction: n independent errors of one size add up to about sqrt(n) times it, and rarely to more
@@ -87,27 +80,6 @@ def bound_of(model: Module, precision: str, sums: int) -> float:
     error = UNITS[precision] * math.sqrt(roundings_of(model, sums))
     chooses = any(isinstance(module, CHOICES) for module in model.modules())
     return 3 * math.sqrt(error) if chooses else 4 * error
-
-
-def norm_distances(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """The largest difference of each array, and the norm of all its differences relative to the array's.
-
-    An array's norm counts as at least a tenth of the largest one's: see ``laws.distances``. Infinite where
-    only one of the arrays is there, or their shapes differ.
-    """
-    norms = {name: float(np.linalg.norm(g)) for name, g in expected.items() if g is not None}
-    least = LEAST_SCALE * max(norms.values(), default=0.0)
-    differences: dict[str, tuple[float, float]] = {}
-    for name, g in expected.items():
-        other = actual.get(name)
-        if g is None or other is None or g.shape != other.shape:
-            differences[name] = (0.0, 0.0) if g is other else (math.inf, math.inf)
-            continue
-        norm = float(np.linalg.norm(g - other))
-        scale = max(norms[name], least)
-        largest = float(np.abs(g - other).max(initial=0.0))
-        differences[name] = largest, norm / scale if scale else (math.inf if norm else 0.0)
-    return differences
 
 
 def differences_in_precision(
@@ -134,18 +106,16 @@ def differences_in_precision(
     the loss has a factor with which gradients overflow: nothing may change then, but for the scale. Another
     step that overflows is taken again.
 
-    Collective; rank 0 gets a difference for each parameter, then for "loss" and for "loss scale", whose
-    ``unequal`` counts the steps after which a rank had another scale or another count of steps left out.
+    Collective; rank 0 gets a difference for each parameter, whose ``absolute`` is of the gradient's elements,
+    ``relative`` of its norm (``laws.distances``), and ``unequal`` the number of elements of the parameter and
+    its master, in all steps, without the bits of the float32 run, on the rank that has most of them. Then for
+    "loss", and for "loss scale", whose ``unequal`` counts the steps after which a rank had another scale or
+    another count of steps left out.
     Raises ValueError where gradients overflow with a scale that stays the same.
     """
-    if device == "cupy":
-        use_gpu_of(comm.local_rank)
+    backend, model, reference = placed(strategy, comm, build, precision, device, seed, build)
     batch = batch.to(device)
     serial = Serial(micros)
-    reference = build(np.random.default_rng(seed)).to(dtype=precision, device=device)
-    backend = strategy(comm)
-    check_strategy(backend)
-    model = backend.place(build(np.random.default_rng(seed + comm.rank)).to(dtype=precision, device=device))
     order = drawn_order(reference, seed, 0)
     method = optimizer(parameters_in(order, model)).with_master_weights(precision, scale())
     assert method.master_weights is not None
@@ -156,7 +126,7 @@ def differences_in_precision(
         copies[name].data[...] = parameter.data
     plain = optimizer(parameters_in(order, masters))
     rule = ScaleRule(method.loss_scale, grows=isinstance(scale_of_method, DynamicScale))
-    rows = {name: [0.0, 0.0, 0.0] for name in [*copies.keys(), "loss", "loss scale"]}
+    rows = {name: np.zeros(3) for name in [*copies.keys(), "loss", "loss scale"]}
 
     def overflowing_loss() -> Loss:
         """A loss whose largest gradients overflow in the next step, and on most ranks no other ones."""
@@ -173,20 +143,18 @@ def differences_in_precision(
         loss = overflowing_loss() if planted else loss_fn
         forget_gradients(model)
         forget_gradients(reference)
-        losses = [
-            np.array(run.step(trained, batch, loss, loss_scale=loss_scale))
-            for run, trained in ((serial, reference), (backend, model))
-        ]
-        expected, actual = (
-            unscaled(run.state.full_gradients(trained), loss_scale)
-            for run, trained in ((serial, reference), (backend, model))
+        runs = (serial, reference), (backend, model)
+        losses = [np.array(run.step(trained, batch, loss, loss_scale=loss_scale)) for run, trained in runs]
+        expected, actual = (unscaled(run.state.full_gradients(trained), loss_scale) for run, trained in runs)
+        finite, finite_serially = (
+            all(np.isfinite(g).all() for g in gradients.values() if g is not None)
+            for gradients in (actual, expected)
         )
-        finite = all(np.isfinite(g).all() for g in actual.values() if g is not None)
-        if not planted and all(np.isfinite(g).all() for g in expected.values() if g is not None) and finite:
-            differences = norm_distances(expected, actual)
-            differences |= norm_distances({"loss": losses[0]}, {"loss": losses[1]})
-            for name, (absolute, relative) in differences.items():
-                rows[name][:2] = max(absolute, rows[name][0]), max(relative, rows[name][1])
+        if not planted and finite and finite_serially:
+            differences = distances(expected, actual, size=norm_of)
+            differences |= distances({"loss": losses[0]}, {"loss": losses[1]}, size=norm_of)
+            for name, pair in differences.items():
+                rows[name][:2] = np.maximum(rows[name][:2], pair)
         backend.update(model, method)
         if finite:
             for name, g in actual.items():
@@ -219,22 +187,7 @@ def differences_in_precision(
     backend.finalize(model)
     backend.close()
     bound = bound_of(reference, precision, comm.size * micros)
-    by_rank = np.array(gather(comm, np.array(list(rows.values()))))
-    if comm.rank != 0:
-        return PrecisionComparison([], rule, bound)
-    shapes = {name: p.shape for name, p in copies.items()}
-    differences = [
-        PrecisionDifference(
-            name,
-            shapes.get(name, ()),
-            float(r[:, 0].max()),
-            float(r[:, 1].max()),
-            int((r[:, 2] if r[:, 2].any() else r[:, 1]).argmax()),
-            int(r[:, 2].max()),
-        )
-        for name, r in zip(rows, by_rank.swapaxes(0, 1), strict=True)
-    ]
-    return PrecisionComparison(differences, rule, bound)
+    return PrecisionComparison(largest_of_ranks(comm, rows, copies), rule, bound)
 
 
 def trains_in_sixteen_bits(

@@ -91,7 +91,7 @@ class Proof(NetSettings):
             return None
         bound = bound_for(np.dtype(self.dtype))
         worst = max(d.relative for d in differences)
-        rows = {d.name: dict(zip(COLUMNS, d, strict=True)) for d in differences}
+        rows = {d.name: dict(zip(COLUMNS, d, strict=False)) for d in differences}
         loss = rows.pop("loss")
         return {
             "config": self.config(backend),

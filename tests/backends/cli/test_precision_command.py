@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from backends.cli import precision_proof
 from backends.cli.precision import Precision, loss_scale_of
 from backends.cli.training import Training
-from backends.precision_laws import PrecisionComparison, PrecisionDifference, ScaleRule
+from backends.laws import Difference
+from backends.precision_laws import PrecisionComparison, ScaleRule
 from minigrad.loss_scale import DynamicScale, StaticScale
 from minigrad.model_file import read_model
 from minigrad.models import find_net
@@ -147,16 +148,16 @@ def verdicts(draw):
     names = [*(f"{n}.weight" for n in range(len(errors) - 1)), "loss"]
     unequal[-1] = 0
     rows = [
-        PrecisionDifference(name, (3,), error, error, n + 1, differ)
+        Difference(name, (3,), error, error, n + 1, differ)
         for n, (name, error, differ) in enumerate(zip(names, errors, unequal, strict=True))
     ]
-    scale = PrecisionDifference("loss scale", (), 0.0, 0.0, 2, draw(st.integers(0, 1)))
+    scale = Difference("loss scale", (), 0.0, 0.0, 2, draw(st.integers(0, 1)))
     rule = ScaleRule(8.0, grows=True)
     rule.count(False)
     return [*rows, scale], precision_proof.verdict_of(PrecisionComparison([*rows, scale], rule, 0.01), {})
 
 
-def says_what_the_numbers_say(module: ModuleType, rows: list[PrecisionDifference]) -> None:
+def says_what_the_numbers_say(module: ModuleType, rows: list[Difference]) -> None:
     rule = ScaleRule(8.0, grows=True)
     rule.count(False)
     verdict = module.verdict_of(PrecisionComparison(rows, rule, 0.01), {})
