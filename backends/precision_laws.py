@@ -54,22 +54,14 @@ class PrecisionComparison(NamedTuple):
     bound: float
 
 
-def roundings_of(model: Module, sums: int) -> int:
-    """How often a number is rounded to 16 bits on its way through ``model`` to a gradient and into its sum.
-
-    Each layer rounds its value, and in backward the gradient of its input; a gradient is the sum of ``sums``
-    parts, one for each rank and micro-batch, and each addition is rounded.
-    """
-    layers = [module for module in model.modules() if not module.children()]
-    return 2 * len(layers) + sums
-
-
 def bound_of(model: Module, precision: str, sums: int) -> float:
     """The largest relative difference of two right gradients of ``model``, that of their norm.
 
-    Two runs that add up in other orders differ by at most u in each of n roundings, up or down, and not all
-    in one direction: n independent errors of one size add up to about sqrt(n) times it, and rarely to more
-    than 4 times that. This bound, 4 sqrt(n) u, is for smooth layers.
+    A number is rounded to 16 bits n times on its way to a gradient: each layer rounds its value, and in
+    backward the gradient of its input; a gradient is the sum of ``sums`` parts, one for each rank and
+    micro-batch, and each addition is rounded. Two runs that add up in other orders differ by at most u in
+    each rounding, up or down, and not all in one direction: n independent errors of one size add up to about
+    sqrt(n) times it, and rarely to more than 4 times that. This bound, 4 sqrt(n) u, is for smooth layers.
 
     A ReLU, a maximum or a gate chooses by its input, and a share of about sqrt(n) u of the inputs are so near
     to the other choice that the two runs choose differently. A gradient then lacks these terms, or has them
@@ -77,7 +69,8 @@ def bound_of(model: Module, precision: str, sums: int) -> float:
 
     A run without a part of a sum is off by about a half. That sums are exact is proved in float64.
     """
-    error = UNITS[precision] * math.sqrt(roundings_of(model, sums))
+    layers = [module for module in model.modules() if not module.children()]
+    error = UNITS[precision] * math.sqrt(2 * len(layers) + sums)
     chooses = any(isinstance(module, CHOICES) for module in model.modules())
     return 3 * math.sqrt(error) if chooses else 4 * error
 
@@ -132,7 +125,7 @@ def differences_in_precision(
         """A loss whose largest gradients overflow in the next step, and on most ranks no other ones."""
         alone = Serial(micros)  # the steps of ``serial`` go on
         alone.count_steps_from(serial.step_number)
-        forget_gradients(reference)
+        reference.zero_grad()
         alone.step(reference, batch, loss_fn, loss_scale=method.loss_scale)
         gradients = [p.grad for p in reference.parameters() if p.grad is not None]
         return multiplied(loss_fn, overflowing_factor(gradients, precision))
@@ -141,8 +134,8 @@ def differences_in_precision(
         """One step of all three runs; whether its gradients were finite, on all ranks."""
         loss_scale = method.loss_scale
         loss = overflowing_loss() if planted else loss_fn
-        forget_gradients(model)
-        forget_gradients(reference)
+        model.zero_grad()
+        reference.zero_grad()
         runs = (serial, reference), (backend, model)
         losses = [np.array(run.step(trained, batch, loss, loss_scale=loss_scale)) for run, trained in runs]
         expected, actual = (unscaled(run.state.full_gradients(trained), loss_scale) for run, trained in runs)
@@ -164,12 +157,13 @@ def differences_in_precision(
         of_model = backend.state.full_parameters(model)
         of_state = backend.state.full_optimizer_state(model, method, "master")
         for name, parameter in reference.named_parameters().items():
-            parameter.data[...] = in_sixteen_bits(copies[name].data, precision)
+            master = copies[name].data
+            parameter.data[...] = rounded(master) if precision == "bfloat16" else master.astype(np.float16)
             rows[name][2] += unequal(parameter.data, of_model[name])
             if of_state.get(name) is not None:
-                rows[name][2] += unequal(copies[name].data, of_state[name])
+                rows[name][2] += unequal(master, of_state[name])
             elif copies[name].grad is not None:
-                rows[name][2] += copies[name].size  # a step was taken, and there is no master
+                rows[name][2] += master.size  # a step was taken, and there is no master
         rows["loss scale"][2] += (method.loss_scale, method.skipped_steps) != (rule.value, rule.skipped)
         return bool(np.all(allgather(comm, np.array([finite]))))
 
@@ -222,12 +216,6 @@ class ScaleRule:
             self.value *= 0.5 if not finite else 2 if self.good and self.good % 2000 == 0 else 1
 
 
-def forget_gradients(model: Module) -> None:
-    """Set all gradients to None."""
-    for parameter in model.parameters():
-        parameter.grad = None
-
-
 def overflowing_factor(gradients: Sequence[Array], precision: str) -> float:
     """A factor with which the largest of these gradients, and those above 4/5 of it, overflow.
 
@@ -251,11 +239,6 @@ def unscaled(gradients: dict[str, Any], scale: float) -> dict[str, Any]:
     return {
         name: None if g is None else g.astype(np.float32) / np.float32(scale) for name, g in gradients.items()
     }
-
-
-def in_sixteen_bits(x: Array, precision: str) -> Array:
-    """The numbers of ``precision`` that are nearest to those of x."""
-    return rounded(x) if precision == "bfloat16" else x.astype(np.float16)
 
 
 def unequal(x: Array, y: Array) -> int:

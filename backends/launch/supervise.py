@@ -283,20 +283,29 @@ def ending_of(
 def supervised(command: list[str], variables: dict[str, str], folder: str, **settings: Any) -> Iterator[Job]:
     """Start ``command`` with these settings of Popen; at the end, kill its processes and free their memory.
 
-    ``folder`` marks the job's processes, and is removed if this process is killed.
+    ``folder`` marks the job's processes. If this process is killed or interrupted before all of them have
+    ended, another one ends them, and removes the folder.
     """
     start, outer = time.time(), os.environ.get(MARK)
     variables = {**variables, MARK: f"{outer}:{folder}" if outer else folder}
-    with watched(folder, start, folder) as all_ended:
-        process = uninterrupted(  # so it is always known, and can be ended
-            subprocess.Popen, command, env=variables, start_new_session=True, **settings
+    watch = [sys.executable, "-I", "-S", sweep.__file__, folder, str(start)]
+    null, all_ended = subprocess.DEVNULL, False
+    watcher: subprocess.Popen[bytes] | None = None
+    try:  # both are started uninterrupted, so they are always known, and can be ended
+        watcher = uninterrupted(
+            subprocess.Popen, watch, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True
         )
+        process = uninterrupted(subprocess.Popen, command, env=variables, start_new_session=True, **settings)
         try:
             yield Job(Path(command[0]).name, Path(folder), process, progress_end(variables))
         finally:
             kill_job(process, folder)
             sweep.sweep_memory(start)
-            all_ended()
+            all_ended = True
+    finally:
+        if watcher is not None:
+            with suppress(OSError, subprocess.TimeoutExpired):
+                watcher.communicate(b"." if all_ended else b"", timeout=2)
 
 
 @contextmanager
@@ -330,27 +339,6 @@ def without_banner(chunks: Iterable[bytes]) -> Iterator[bytes]:
         yield text[:end]
         text = text[end:]
     yield CUT_BANNER.sub(b"", text)
-
-
-@contextmanager
-def watched(mark: str, start: float, folder: str) -> Iterator[Callable[[], None]]:
-    """If this process is killed or interrupted inside the ``with``, end all processes with ``mark``.
-
-    Then ``folder`` is removed, too. Call the yielded function once all these processes have ended.
-    """
-    line = [sys.executable, "-I", "-S", sweep.__file__, mark, str(start), folder]
-    null, ended = subprocess.DEVNULL, threading.Event()
-    watcher: subprocess.Popen[bytes] | None = None
-    try:
-        watcher = uninterrupted(
-            subprocess.Popen, line, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True
-        )
-        yield ended.set
-        ended.set()
-    finally:
-        if watcher is not None:
-            with suppress(OSError, subprocess.TimeoutExpired):
-                watcher.communicate(b"." if ended.is_set() else b"", timeout=2)
 
 
 def kill_job(process: subprocess.Popen, mark: str) -> None:

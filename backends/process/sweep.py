@@ -1,8 +1,8 @@
 """Cleans up after a job: ends its processes, found by a mark in their variables, and frees shared memory.
 
-``python -I -S sweep.py MARK START FOLDER`` waits for a byte on its input. If the input closes without one,
-the process that started the job was killed; then this ends the job and removes its folder. It imports only
-Python's own library.
+``python -I -S sweep.py FOLDER START`` waits for a byte on its input. If the input closes without one, the
+process that started the job was killed; then this ends the job, marked with its folder, and removes that. It
+imports only Python's own library.
 """
 
 from __future__ import annotations
@@ -78,18 +78,18 @@ def mapped() -> str:
     return "\n".join(texts)
 
 
-def watch(mark: str, start: float, folder: str) -> None:
+def watch(folder: str, start: float) -> None:
     """Wait until the launcher reports the end of the job; if the launcher is killed first, end the job."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
     if not sys.stdin.buffer.read(1):
-        kill(mark)
+        kill(folder)
         time.sleep(START)  # a process that was just starting did not carry the mark yet
-        kill(mark)
+        kill(folder)
         sweep_memory(start)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    watch(sys.argv[1], float(sys.argv[2]), sys.argv[3])
+    watch(sys.argv[1], float(sys.argv[2]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +17,6 @@ from backends.precision_laws import (
     bound_of,
     differences_in_precision,
     overflowing_factor,
-    roundings_of,
     unequal,
 )
 from minigrad import nn, optim
@@ -50,7 +51,7 @@ def test_a_constant_scale_that_overflows_is_refused():
 def test_a_part_that_is_left_out_exceeds_the_bound(precision):
     """Each of two ranks has about half of the sum, and the bound is below that for 30 smooth layers."""
     model = build(np.random.default_rng(0))
-    assert roundings_of(model, 3) == 2 * 5 + 3
+    assert bound_of(model, precision, 3) == 3 * math.sqrt(UNITS[precision] * math.sqrt(2 * 5 + 3))
     assert bound_of(model, precision, 2) < 0.5
     smooth = nn.Sequential(*[nn.Tanh()] * 30)
     assert bound_of(smooth, precision, 4) == 4 * 8 * UNITS[precision] < 0.5

@@ -14,7 +14,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from backends.launch.supervise import watched, without_banner
+from backends.launch.supervise import supervised, without_banner
 from backends.process import sweep
 
 
@@ -44,10 +44,10 @@ def test_the_processes_of_a_job_and_of_those_within_it_are_killed():
 
 @pytest.mark.parametrize("word", [b".", b""], ids=["it ends", "it is killed"])
 def test_where_a_launcher_ends_without_a_word_its_job_is_ended(tmp_path, word):
-    mark, folder = new_mark(), tmp_path / "folder"
+    folder = tmp_path / new_mark()
     folder.mkdir()
-    job = sleeper(mark)
-    line = [sys.executable, "-I", "-S", sweep.__file__, mark, str(time.time()), str(folder)]
+    job = sleeper(str(folder))
+    line = [sys.executable, "-I", "-S", sweep.__file__, str(folder), str(time.time())]
     try:
         subprocess.run(line, input=word, timeout=30, check=True)
         assert (job.poll() is None) == bool(word) == folder.exists()
@@ -56,15 +56,15 @@ def test_where_a_launcher_ends_without_a_word_its_job_is_ended(tmp_path, word):
         job.wait()
 
 
-def test_a_launcher_that_ends_well_leaves_the_job_alone(tmp_path):
-    job = sleeper(mark := new_mark())
+def test_a_launcher_that_ends_well_leaves_other_jobs_alone_and_its_folder(tmp_path):
+    other = sleeper(new_mark())
     try:
-        with watched(mark, time.time(), str(tmp_path)):
-            pass
-        assert job.poll() is None and tmp_path.exists()
+        with supervised([sys.executable, "-S", "-c", ""], {**os.environ}, str(tmp_path)) as job:
+            assert job.process.wait(30) == 0
+        assert other.poll() is None and tmp_path.exists()
     finally:
-        job.kill()
-        job.wait()
+        other.kill()
+        other.wait()
 
 
 @pytest.mark.parametrize("prefix", sweep.SHARED)
