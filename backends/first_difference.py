@@ -29,8 +29,6 @@ from .comm.communicator import Communicator
 from .laws import LEAST_SCALE, Build, MakeOptimizer, MakeStrategy, bound_for, distance, distances, placed
 from .recording import BACKWARD, FORWARD, Event, Port, Record, Recording
 
-VALUES = {"placement": "when the model is placed", "state": "after the step", "update": "after the update"}
-
 
 @dataclass(frozen=True)
 class FirstDifference:
@@ -85,7 +83,7 @@ def first_difference(
     backend, model, reference = placed(strategy, comm, build, dtype, device, seed, oracle or build)
     batch, bound = batch.to(device), bound_for(np.dtype(dtype))
     arrays = Arrays(comm, backend, model, reference, bound)
-    first = arrays.of_model("placement")
+    first = arrays.of_model("placement", "when the model is placed")
     own = copy(serial or Serial())  # which counts its steps, and ranks on threads may share it
     steps, recordings, losses = ((own, reference), (backend, model)), [], []
     for run, trained in steps:
@@ -95,11 +93,11 @@ def first_difference(
     tensors = SerialTensors(recordings[0], len(batch))
     ranks = [[Verdict(*v) for v in rows] for rows in allgather_json(comm, verdicts(tensors, recordings[1]))]
     first = first or unshared(comm, tensors, recordings[1]) or in_layers(ranks, tensors, bound)
-    first = first or arrays.of_step(recordings, losses) or arrays.of_model("state")
+    first = first or arrays.of_step(recordings, losses) or arrays.of_model("state", "after the step")
     for run, trained in steps:
         run.update(trained, optimizer(trained.parameters()))
     backend.finalize(model)
-    first = first or arrays.of_model("update")
+    first = first or arrays.of_model("update", "after the update")
     backend.close()
     left_out = sum(v.relative is None for rows in ranks for v in rows)
     compared = sum(map(len, ranks)) - left_out + len(reference.parameters())
@@ -238,12 +236,12 @@ class Arrays(NamedTuple):
                 return FirstDifference(direction, name, "", words(name), rank, None, absolute, relative)
         return None
 
-    def of_model(self, when: str) -> FirstDifference | None:
+    def of_model(self, direction: str, when: str) -> FirstDifference | None:
         """The first parameter, or other array of the model, whose values differ."""
         serial, state = Serial().state, self.backend.state
         expected = serial.full_parameters(self.reference) | serial.full_state(self.reference)
         actual = state.full_parameters(self.model) | state.full_state(self.model)
-        return self.first(when, expected, actual, lambda name: f"the values of {name} {VALUES[when]}")
+        return self.first(direction, expected, actual, lambda name: f"the values of {name} {when}")
 
     def of_step(self, recordings: Sequence[Recording], losses: Sequence[float]) -> FirstDifference | None:
         """The first parameter, in the order of backward, whose gradient differs, or the loss."""

@@ -35,7 +35,7 @@ from ..comm.communicator import wait_limit
 from .disk import REAL, Disk
 
 Arrays = dict[str, np.ndarray]
-Place = tuple[int, ...]
+Place = tuple[int, int]
 """The step of a generation, and how often that step was written before: (120, 1)."""
 
 NAME = re.compile(r"step-[0-9]+(\.[0-9]+)?")  # of a generation's folder
@@ -66,7 +66,7 @@ class Generation:
     @property
     def place(self) -> Place:
         """The place among the other generations, whatever the folder is called."""
-        named = (*numbers_in(self.folder.name), 0) if NAME.fullmatch(self.folder.name) else (self.step, 0)
+        named = numbers_in(self.folder.name) if NAME.fullmatch(self.folder.name) else (self.step, 0)
         number = named[1] if named[0] == self.step else 0  # an earlier version wrote it into the name alone
         return self.step, self.manifest.get("number", number)
 
@@ -123,7 +123,7 @@ class Checkpoints:
                 raise OSError(f"cannot write into {folder}: {error.strerror or error}") from error
         token = np.array([disk.random_bits(62)])
         self.token = f"{int((token if comm.size == 1 else broadcast(comm, token))[0]):016x}"
-        self.finish: Callable[[], None] | None = None  # waits for the thread
+        self.finish: Callable[[], None] = lambda: None  # waits for the thread
         self.error: Exception | None = None
         self.committed = ""  # the name of the newest generation of this run; known on rank 0
         self.abandoned = threading.Event()
@@ -143,7 +143,10 @@ class Checkpoints:
         described = {
             "bytes": len(content),
             "crc32": crc32(content),
-            "arrays": {name: describe(array) for name, array in mine.items()},
+            "arrays": {
+                name: {"shape": list(x.shape), "dtype": x.dtype.name, "crc32": crc32(x.tobytes())}
+                for name, x in mine.items()
+            },
             "facts": facts,
         }
         job = partial(self.write_part, step, content, json.dumps(described).encode())
@@ -154,9 +157,7 @@ class Checkpoints:
 
         It is an OSError where the generation could not be written, or an older one not be removed.
         """
-        if self.finish is not None:
-            self.finish()
-            self.finish = None
+        self.finish()
         if self.error is not None:
             error, self.error = self.error, None
             raise error
@@ -397,9 +398,7 @@ def is_manifest(body: dict[str, Any]) -> bool:
         and all(isinstance(file, dict) and {"bytes", "crc32"} <= file.keys() for file in files.values())
         and all(isinstance(file.get("arrays"), dict) for file in files.values())
         and all(
-            isinstance(array, dict)
-            and {"shape", "dtype"} <= array.keys()
-            and isinstance(array["shape"], list)
+            isinstance(array, dict) and "dtype" in array and isinstance(array.get("shape"), list)
             for file in files.values()
             for array in file["arrays"].values()
         )
@@ -417,12 +416,13 @@ def place_of(disk: Disk, folder: Path) -> Place:
     try:
         return read_generation(folder, disk).place
     except Damaged:
-        return (*numbers_in(folder.name), 0)[:2]
+        return numbers_in(folder.name)
 
 
-def numbers_in(name: str) -> tuple[int, ...]:
+def numbers_in(name: str) -> Place:
     """What the name of a generation says of its place: (120, 1) of "step-00000120.1"."""
-    return tuple(int(number) for number in name.removeprefix("step-").split("."))
+    step, _, number = name.removeprefix("step-").partition(".")
+    return int(step), int(number or 0)
 
 
 def shared_out(arrays: Arrays, parts: int) -> list[list[str]]:
@@ -434,11 +434,6 @@ def shared_out(arrays: Arrays, parts: int) -> list[list[str]]:
         lists[smallest].append(name)
         sizes[smallest] += arrays[name].nbytes
     return lists
-
-
-def describe(array: np.ndarray) -> dict[str, Any]:
-    """What a manifest says of an array."""
-    return {"shape": list(array.shape), "dtype": array.dtype.name, "crc32": crc32(array.tobytes())}
 
 
 def newest_step(folder: Path, disk: Disk = REAL) -> tuple[str, int] | None:

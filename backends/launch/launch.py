@@ -165,7 +165,7 @@ def run(
         if SUPERVISED not in os.environ:
             raise
         stopped.report()
-        return stopped.status
+        return 128 + stopped.number
     return 0
 
 
@@ -302,7 +302,7 @@ def mpi_command(ranks: int, command: list[str], survive: bool = False, recover: 
     With ``survive``, the other ranks go on when one is killed, as MPICH's mpiexec allows. With ``recover``,
     communicators can be shrunk to them, as in Open MPI. Another mpiexec raises RuntimeError.
     """
-    start = [str(find_mpiexec()), "-n", str(ranks)]
+    options: list[str] = []
     if recover:
         if (vendor := mpiexec_vendor()) != "Open MPI":
             raise RuntimeError(
@@ -311,16 +311,16 @@ def mpi_command(ranks: int, command: list[str], survive: bool = False, recover: 
                 "another --strategy with --checkpoint DIR, which --resume DIR goes on from"
             )
         # Measured: with the hierarchical collectives an all-reduce returned a wrong sum after a death.
-        return [start[0], "--with-ft", "ulfm", "--mca", "coll", "^han,adapt", *start[1:], *command]
-    if not survive:
-        return [*start, *command]
-    if (vendor := mpiexec_vendor()) != "MPICH":
-        raise RuntimeError(
-            f"only MPICH's mpiexec lets ranks outlive one that is killed, this is {vendor}'s; "
-            "pip install mpich, or leave survive out"
-        )
-    wrapped = [sys.executable, "-m", "backends.process.rank_wrapper", *command]
-    return [start[0], "-disable-auto-cleanup", *start[1:], *wrapped]
+        options = ["--with-ft", "ulfm", "--mca", "coll", "^han,adapt"]
+    elif survive:
+        if (vendor := mpiexec_vendor()) != "MPICH":
+            raise RuntimeError(
+                f"only MPICH's mpiexec lets ranks outlive one that is killed, this is {vendor}'s; "
+                "pip install mpich, or leave survive out"
+            )
+        options = ["-disable-auto-cleanup"]
+        command = [sys.executable, "-m", "backends.process.rank_wrapper", *command]
+    return [str(find_mpiexec()), *options, "-n", str(ranks), *command]
 
 
 def run_script(

@@ -351,14 +351,12 @@ def kill_job(process: subprocess.Popen, mark: str) -> None:
 
 def proxies_of(pid: int) -> list[int]:
     """The running proxies that MPICH's mpiexec started; none where there is no /proc, or with Open MPI."""
-    running = []
-    with suppress(OSError):
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split():
-            state = Path(f"/proc/{child}/stat").read_text(encoding="utf-8")
-            name, _, rest = state.partition("(")[2].rpartition(")")
-            if rest.split()[0] != "Z" and "hydra" in name:
-                running.append(int(child))
-    return running
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
+    except OSError:
+        return []
+    stats = {int(child): rank.stat_of(child) for child in children}
+    return [child for child, (name, state) in stats.items() if "hydra" in name and state != "Z"]
 
 
 def saved_in(log: Path | None, folder: Path | None = None) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
-import re
 import runpy
 import signal
 import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 from .cores import set_threads
@@ -45,11 +45,10 @@ def note(name: str, text: str) -> bool:
     """Write ``text`` to the file ``name`` in the job's folder; whether there is such a folder."""
     if not (folder := job_folder()):
         return False
-    file = os.path.join(folder, name)
+    part = Path(folder, f"{name}.{os.getpid()}.part")
     try:
-        with open(f"{file}.{os.getpid()}.part", "w", encoding="utf-8") as part:
-            part.write(text)
-        os.replace(part.name, file)
+        part.write_text(text, encoding="utf-8")
+        part.replace(part.with_name(name))
     except OSError:  # another launcher started this process, or another machine runs it
         return False
     return True
@@ -58,8 +57,7 @@ def note(name: str, text: str) -> bool:
 def noted_status() -> int:
     """The exit status that this rank has noted; 0 where there is none."""
     try:
-        with open(os.path.join(job_folder(), f"end.{number()}"), encoding="utf-8") as file:
-            return int(file.read())
+        return int(Path(job_folder(), f"end.{number()}").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return 0
 
@@ -128,25 +126,22 @@ def request_stacks() -> None:
     with suppress(OSError):
         os.close(os.open(os.path.join(folder, "hang"), os.O_CREAT | os.O_EXCL))
         ours = {*marked(folder), os.getpid()}  # a process number may be of another machine
-        for file in os.listdir(folder):
-            if re.fullmatch(r"pid\.\d+", file):
-                with (
-                    open(os.path.join(folder, file), encoding="utf-8") as pid,
-                    suppress(ValueError, ProcessLookupError),
-                ):
-                    if (process := int(pid.read())) in ours:
-                        if is_stopped(process):
-                            note(f"{STOPPED}.{file.partition('.')[2]}", "")
-                        os.kill(process, DUMP)
+        for file in Path(folder).glob("pid.*[0-9]"):
+            with suppress(ValueError, ProcessLookupError):
+                if (process := int(file.read_text(encoding="utf-8"))) in ours:
+                    if stat_of(process)[1] == "T":
+                        note(f"{STOPPED}{file.suffix}", "")
+                    os.kill(process, DUMP)
 
 
-def is_stopped(process: int) -> bool:
-    """Whether a signal such as SIGSTOP has stopped a process; False where there is no /proc."""
+def stat_of(process: int | str) -> tuple[str, str]:
+    """A process's name, and its state as a letter: "T" if a signal has stopped it; empty without a /proc."""
     try:
-        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as stat:
-            return stat.read().rpartition(")")[2].split()[0] == "T"
+        stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return False
+        return "", ""
+    name, _, rest = stat.partition("(")[2].rpartition(")")
+    return name, rest.split()[0]
 
 
 def main() -> None:

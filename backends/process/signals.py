@@ -33,11 +33,6 @@ class Interrupted(SystemExit):
         super().__init__(128 + number)
         self.number, self.saved = number, saved
 
-    @property
-    def status(self) -> int:
-        """The exit status of the process."""
-        return 128 + self.number
-
     def line(self) -> str:
         """What the user reads."""
         command = sys.argv[1] if len(sys.argv) > 1 else "minigrad"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from backends.process import signals
-from backends.process.rank import is_stopped
+from backends.process.rank import stat_of
 from tests.bugs.mutant import mutant
 
 ROOT = Path(__file__).parents[2]
@@ -224,11 +224,12 @@ def test_a_signal_while_modules_are_loaded_ends_the_command_in_one_line(name):
 def test_a_process_that_a_signal_has_stopped_is_told_from_one_that_runs():
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        assert not is_stopped(process.pid)
+        name, state = stat_of(process.pid)
+        assert name.startswith("python") and state in ("R", "S", "D")
         process.send_signal(signal.SIGSTOP)
         os.waitpid(process.pid, os.WUNTRACED)
-        assert is_stopped(process.pid)
+        assert stat_of(process.pid) == (name, "T")
     finally:
         process.kill()
         process.wait()
-    assert not is_stopped(process.pid)
+    assert stat_of(process.pid) == ("", "")

@@ -180,7 +180,7 @@ def a_stopped_training_goes_on(
         for rank, end in enumerate(first):
             assert end.stopped is not None, f"rank {rank} did not stop"
             assert end.stopped.what == saved, f"rank {rank} says: {end.stopped.what}; wanted: {saved}"
-            assert end.stopped.status == 128 + end.stopped.number
+            assert end.stopped.code == 128 + end.stopped.number
         assert names[-1] == f"step-{step:08}", f"{names} after step {step}"
         rest = trained(layout, build, data, saving, {}, seed)
     for rank, (a, b) in enumerate(zip(whole, rest, strict=True)):
