@@ -33,6 +33,7 @@ from ..process.launcher import (
     under_mpiexec,
 )
 from ..process.stopped import Stopped
+from ..process.sweep import text_of
 from . import slurm, terminal
 from .restarts import Restarts
 from .supervise import GRACE, Ending, ending_of
@@ -241,12 +242,8 @@ def check_room(
 
 def free_memory() -> int:
     """The memory for new processes in bytes, as Linux estimates it; 2^62 on other systems."""
-    try:
-        with open("/proc/meminfo", encoding="utf-8") as file:
-            lines = dict(line.split(":", 1) for line in file)
-        return int(lines["MemAvailable"].split()[0]) << 10
-    except (OSError, KeyError, ValueError):
-        return 1 << 62
+    available = re.search(r"^MemAvailable: *(\d+)", text_of("/proc/meminfo"), re.MULTILINE)
+    return int(available[1]) << 10 if available else 1 << 62
 
 
 def printed_start_line(

@@ -15,6 +15,7 @@ from ..comm import Communicator
 from ..comm.allgather_json import allgather_json
 from ..comm.collectives import barrier
 from ..comm.collectives.link import PROBE, SECONDS, Link, measure_pair
+from ..process.sweep import text_of
 from .launch import load_mpi
 
 MOST_RANKS = 16  # of which all pairs are measured; of more ranks only the first of each machine
@@ -84,11 +85,7 @@ def measure_links(comm: Communicator) -> Links:
 
 def sent_bytes() -> dict[str, int]:
     """The bytes that each network interface of this machine has sent; empty where there is no /proc."""
-    try:
-        with open("/proc/self/net/dev", encoding="utf-8") as file:
-            rows = [line.partition(":") for line in file if ":" in line]
-    except OSError:
-        return {}
+    rows = [line.partition(":") for line in text_of("/proc/self/net/dev").splitlines() if ":" in line]
     return {name.strip(): int(figures.split()[8]) for name, _, figures in rows}
 
 

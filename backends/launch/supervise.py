@@ -201,10 +201,7 @@ class Job:
 
     def text_of(self, note: str) -> str:
         """The text of a note in the job's folder; empty where there is none."""
-        try:
-            return (self.folder / note).read_text(errors="replace", encoding="utf-8")
-        except OSError:
-            return ""
+        return sweep.text_of(self.folder / note)
 
     def first_end(self) -> tuple[int, int, float] | None:
         """The first rank that noted its end: its number, its status, and the seconds since then."""
@@ -351,10 +348,7 @@ def kill_job(process: subprocess.Popen, mark: str) -> None:
 
 def proxies_of(pid: int) -> list[int]:
     """The running proxies that MPICH's mpiexec started; none where there is no /proc, or with Open MPI."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
-    except OSError:
-        return []
+    children = sweep.text_of(f"/proc/{pid}/task/{pid}/children").split()
     stats = {int(child): rank.stat_of(child) for child in children}
     return [child for child, (name, state) in stats.items() if "hydra" in name and state != "Z"]
 

@@ -22,7 +22,7 @@ from .cores import set_threads
 from .hang_report import HangReported
 from .launcher import RANK_VARIABLES, process_number
 from .signals import SIGNALS, listen
-from .sweep import MARK, marked
+from .sweep import MARK, marked, text_of
 
 SAVES, LOST = "saves", "lost"  # the notes of a rank that saves at a signal, and of one that lost another
 STOPPED = "stopped"  # the note about a rank whose process was stopped when a wait timed out
@@ -56,10 +56,8 @@ def note(name: str, text: str) -> bool:
 
 def noted_status() -> int:
     """The exit status that this rank has noted; 0 where there is none."""
-    try:
-        return int(Path(job_folder(), f"end.{number()}").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return 0
+    text = text_of(Path(job_folder(), f"end.{number()}"))
+    return int(text) if text.isdecimal() else 0
 
 
 def listen_for(numbers: Iterable[int]) -> None:
@@ -136,12 +134,8 @@ def request_stacks() -> None:
 
 def stat_of(process: int | str) -> tuple[str, str]:
     """A process's name, and its state as a letter: "T" if a signal has stopped it; empty without a /proc."""
-    try:
-        stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return "", ""
-    name, _, rest = stat.partition("(")[2].rpartition(")")
-    return name, rest.split()[0]
+    name, _, rest = text_of(f"/proc/{process}/stat").partition("(")[2].rpartition(")")
+    return name, rest[1:2]
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from typing import Self
 from . import rank
 from .launcher import RANKS, size_under_mpiexec, step_tasks
 from .signals import Interrupted
+from .sweep import text_of
 
 STOPPED = "stopped"  # the note in the job's folder: which signal, what is saved, and in which folder
 
@@ -36,10 +37,8 @@ class Stopped(Interrupted):
     @classmethod
     def reported_in(cls, folder: Path) -> Self | None:
         """What the ranks of the job with this folder have reported; None if they have not stopped so."""
-        try:
-            return cls(*json.loads((folder / STOPPED).read_text(encoding="utf-8")))
-        except OSError:
-            return None
+        text = text_of(folder / STOPPED)
+        return cls(*json.loads(text)) if text else None
 
 
 def resume_command(folder: Path | str) -> str:

@@ -71,11 +71,15 @@ def sweep_memory(start: float) -> None:
 
 def mapped() -> str:
     """The names of all files that this user's processes map."""
-    texts = []
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        with suppress(OSError):
-            texts.append(maps.read_text(encoding="utf-8"))
-    return "\n".join(texts)
+    return "\n".join(map(text_of, Path("/proc").glob("[0-9]*/maps")))
+
+
+def text_of(file: Path | str) -> str:
+    """The text of a file; empty where it cannot be read, as a file of /proc on other systems than Linux."""
+    try:
+        return Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def watch(folder: str, start: float) -> None:
