@@ -112,13 +112,12 @@ def differences_in_precision(
     order = drawn_order(reference, seed, 0)
     method = optimizer(parameters_in(order, model)).with_master_weights(precision, scale())
     assert method.master_weights is not None
-    scale_of_method = method.master_weights.scale
     masters = build(np.random.default_rng(seed)).to(dtype=np.float32, device=device)
     copies = masters.named_parameters()
     for name, parameter in reference.named_parameters().items():
         copies[name].data[...] = parameter.data
     plain = optimizer(parameters_in(order, masters))
-    rule = ScaleRule(method.loss_scale, grows=isinstance(scale_of_method, DynamicScale))
+    rule = ScaleRule(method.loss_scale, grows=isinstance(method.master_weights.scale, DynamicScale))
     rows = {name: np.zeros(3) for name in [*copies.keys(), "loss", "loss scale"]}
 
     def overflowing_loss() -> Loss:
