@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -51,7 +49,7 @@ def test_a_constant_scale_that_overflows_is_refused():
 def test_a_part_that_is_left_out_exceeds_the_bound(precision):
     """Each of two ranks has about half of the sum, and the bound is below that for 30 smooth layers."""
     model = build(np.random.default_rng(0))
-    assert bound_of(model, precision, 3) == 3 * math.sqrt(UNITS[precision] * math.sqrt(2 * 5 + 3))
+    assert bound_of(model, precision, 3) == 3 * np.sqrt(UNITS[precision] * np.sqrt(2 * 5 + 3))
     assert bound_of(model, precision, 2) < 0.5
     smooth = nn.Sequential(*[nn.Tanh()] * 30)
     assert bound_of(smooth, precision, 4) == 4 * 8 * UNITS[precision] < 0.5
