@@ -56,8 +56,7 @@ def note(name: str, text: str) -> bool:
 
 def noted_status() -> int:
     """The exit status that this rank has noted; 0 where there is none."""
-    text = text_of(Path(job_folder(), f"end.{number()}"))
-    return int(text) if text.isdecimal() else 0
+    return int(text_of(Path(job_folder(), f"end.{number()}")) or 0)
 
 
 def listen_for(numbers: Iterable[int]) -> None:
