@@ -4,18 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+
+import typer
 
 from minigrad.data import Dataset
 from minigrad.mnist import load
 from minigrad.models import NETS, Net, find_net
 from minigrad.text import Text, text
 
+from .strategy_flags import option
+
 SIZES = ("length", "width", "heads", "blocks")  # of a net for text
 MIXTURE = ("experts", "choices", "capacity", "penalty")  # of its mixtures of experts, where it has them
 DATASETS = tuple(dict.fromkeys(name for net in NETS.values() for name in net.datasets))
+
+of_text = partial(option, rich_help_panel="Nets for text")
+
+
+def set_defaults(context: typer.Context, net: str) -> str:
+    """Give the options of a training, which a proof does not have, the defaults that suit the net."""
+    defaults = {"optimizer": NETS[net].optimizer, **NETS[net].defaults} if net in NETS else {}
+    if {option.name for option in context.command.params} >= defaults.keys():
+        context.default_map = defaults
+    return net
+
+
+def size(help: str, most: int) -> Any:
+    """A size of a net for text; None stands for the net's own."""
+    return of_text(None, help, metavar="N", min=1, max=most)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,16 +45,22 @@ class NetSettings:
     none; other settings of theirs that are None are those of ``nn.Experts``.
     """
 
-    net: str = "lenet"
-    text: str | None = None
-    length: int | None = None
-    width: int | None = None
-    heads: int | None = None
-    blocks: int | None = None
-    experts: int | None = None
-    choices: int | None = None
-    capacity: float | None = None
-    penalty: float | None = None
+    net: str = option("lenet", f"the network, one of {', '.join(NETS)}", is_eager=True, callback=set_defaults)
+    text: Path | None = of_text(None, "the text (default: the course's own)", metavar="FILE")
+    length: int | None = size("symbols in a row (default: 64)", 65_536)
+    width: int | None = size("numbers that stand for a symbol (default: 128)", 65_536)
+    heads: int | None = size("heads of each attention (default: 4)", 65_536)
+    blocks: int | None = size("transformer blocks (default: 2)", 1_000)
+    experts: int | None = size("experts in each block, of which a token takes a few (default: none)", 65_536)
+    choices: int | None = size(
+        "experts that each token takes (default: 1); with several, later tokens may take places first", 65_536
+    )
+    capacity: float | None = of_text(
+        None, "places at an expert, as a multiple of an even share of the tokens (default: 1.25)", metavar="F"
+    )
+    penalty: float | None = of_text(
+        None, "weight in the loss of how uneven experts are chosen (default: 0.01)", metavar="ALPHA"
+    )
 
     def with_sizes(self) -> dict[str, Any]:
         """The fields by name, with the net's own sizes; ValueError for those that the net does not have."""
@@ -84,7 +109,7 @@ class NetSettings:
     def of_text(self) -> Text:
         """The text in rows of the net's length."""
         length = self.length or find_net(self.net).sizes["length"]
-        return text(length, None if self.text is None else Path(self.text))
+        return text(length, self.text)
 
 
 def net_of_sizes(net: Net, sizes: Mapping[str, Any], symbols: bytes) -> Net:

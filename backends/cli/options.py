@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import typer
 
 from minigrad import lr_schedules
-from minigrad.device import check_device
 from minigrad.lookup import check_choice
-from minigrad.models import NETS, find_net
+from minigrad.models import find_net
 
 from ..launch.launch import check_room, choose_transport, world_size
 from ..model_parallel.model_parallel import check_plan_for
@@ -28,9 +26,9 @@ from ..pipeline import check_timetable, find_schedule
 from ..pipeline.schedule_file import read_schedule, schedule_of
 from ..registry import class_of, find_strategy, load_strategy, read_options, strategy_names
 from ..sequence_parallel.split_tokens import FORMS
-from .net_settings import MIXTURE, SIZES, NetSettings
+from .net_settings import NetSettings
 from .parallel import ParallelConfig, pipe_strategies, pipeline_names
-from .strategy_flags import option, options_by_axis, options_of_tokens
+from .strategy_flags import option, options_by_axis
 
 MOST_SAMPLES = 60_000  # in the largest data set
 DTYPES = ("float32", "float64")
@@ -65,64 +63,13 @@ def positive(flag: str, help: str, **settings: Any) -> Any:
 
 
 ranks_option = partial(option, rich_help_panel="Ranks")
-of_text = partial(option, rich_help_panel="Nets for text")
 pipeline_option = partial(option, rich_help_panel="Pipelines, for --pipe of 2 or more")
 
 
-def set_defaults(context: typer.Context, net: str) -> str:
-    """Give the options of a training, which a proof does not have, the defaults that suit the net."""
-    defaults = {"optimizer": NETS[net].optimizer, **NETS[net].defaults} if net in NETS else {}
-    if {option.name for option in context.command.params} >= defaults.keys():
-        context.default_map = defaults
-    return net
-
-
-def size(help: str, most: int) -> Any:
-    """A size of a net for text; None stands for the net's own."""
-    return of_text(None, help, metavar="N", min=1, max=most)
-
-
-def seed_option() -> Any:
-    return option(0, "random seed for weights and sample order", min=0)
-
-
-def dtype_option(default: str) -> Any:
-    return choice(default, "--dtype", DTYPES, is_eager=True)  # --precision asks whether it was passed
-
-
-def exact_option() -> Any:
-    return option(
-        False,
-        "no Winograd convolutions: in float32 their errors are up to ten times those of plain sums",
-        "--exact",
-    )
-
-
-def device_option() -> Any:
-    check = checked_by(check_device)
-    return option("numpy", "numpy or cupy", envvar="MINIGRAD_DEVICE", callback=check)
-
-
 @dataclass(frozen=True)
-class ParallelOptions:
+class ParallelOptions(NetSettings):
     """The net, and how the ranks share it."""
 
-    net: str = option("lenet", f"the network, one of {', '.join(NETS)}", is_eager=True, callback=set_defaults)
-    text: Path | None = of_text(None, "the text (default: the course's own)", metavar="FILE")
-    length: int | None = size("symbols in a row (default: 64)", 65_536)
-    width: int | None = size("numbers that stand for a symbol (default: 128)", 65_536)
-    heads: int | None = size("heads of each attention (default: 4)", 65_536)
-    blocks: int | None = size("transformer blocks (default: 2)", 1_000)
-    experts: int | None = size("experts in each block, of which a token takes a few (default: none)", 65_536)
-    choices: int | None = size(
-        "experts that each token takes (default: 1); with several, later tokens may take places first", 65_536
-    )
-    capacity: float | None = of_text(
-        None, "places at an expert, as a multiple of an even share of the tokens (default: 1.25)", metavar="F"
-    )
-    penalty: float | None = of_text(
-        None, "weight in the loss of how uneven experts are chosen (default: 0.01)", metavar="ALPHA"
-    )
     data: int | None = ranks_option(
         None, "number of ranks that share each batch (default: 1)", metavar="N", min=1
     )
@@ -202,15 +149,11 @@ class ParallelOptions:
         check_room(ranks, transport, self.oversubscribe)
         strategy = self.strategy or (one_rank if data == 1 else "replicated")
         strategy = self.of_experts(strategy)
-        text = None if self.text is None else str(self.text)
-        sizes = {name: getattr(self, name) for name in (*SIZES, *MIXTURE)}
-        settings = NetSettings(net=self.net, text=text, **sizes)
-        of_net = settings.with_sizes()
-        net = NetSettings(**of_net).sized_net.build(np.random.default_rng(0))
-        form = self.form_of_tokens(settings)
-        flags, sequence_options = options_of_tokens(flags, strategy, self.sequence)
-        options, pipe_options = options_by_axis(
-            flags, read_options(self.option or []), strategy, self.schedule
+        of_net = self.with_sizes()
+        net = self.sized_net.build(np.random.default_rng(0))
+        form = self.form_of_tokens()
+        options, pipe_options, sequence_options = options_by_axis(
+            flags, read_options(self.option or []), strategy, self.schedule, self.sequence
         )
         find_strategy(strategy, options)
         class_of(load_strategy(strategy)).declaration.check_options(data, options)
@@ -219,19 +162,19 @@ class ParallelOptions:
                 "--option micro_batches takes a pipeline through several times; pass --micro instead"
             )
         if self.split_tokens:
-            settings.check_text("split-tokens")
+            self.check_text("split-tokens")
             if self.model == 1:
                 raise ValueError("--split-tokens is for --model of 2 or more; leave it out, or add --model 2")
         plan = None if self.plan is None else read_plan(self.plan)
         if plan is not None:
             check_plan_for(plan, net)
-        pipeline = self.pipeline(len(net.children()), data, samples, pipe_options)
+        pipeline = self.pipeline(len(net.children()), samples, pipe_options)
         pipeline |= {"split_tokens": self.split_tokens, "sequence": self.sequence}
         pipeline |= {"sequence_form": form, "sequence_options": sequence_options}
         parallel = ParallelConfig(strategy, options, data, self.pipe, self.model, plan, **pipeline)
         return {**of_net, "transport": transport, "parallel": parallel}
 
-    def form_of_tokens(self, net: NetSettings) -> str:
+    def form_of_tokens(self) -> str:
         """The name of ``--sequence-form``; ValueError for an unknown one, and where there are no tokens."""
         if self.sequence_form is not None:
             if self.sequence_form == "megatron":
@@ -243,9 +186,9 @@ class ParallelOptions:
                 raise ValueError(
                     "--sequence-form is for --sequence of 2 or more; leave it out, or add --sequence 2"
                 )
-        if self.sequence > 1 and not find_net(net.net).sizes:
+        if self.sequence > 1 and not find_net(self.net).sizes:
             raise ValueError(
-                f"--sequence splits rows of tokens, and {net.net} has none; choose --net transformer"
+                f"--sequence splits rows of tokens, and {self.net} has none; choose --net transformer"
             )
         return self.sequence_form or "ring"
 
@@ -261,9 +204,7 @@ class ParallelOptions:
             raise ValueError("--expert-parallel shares experts; pass --experts 4")
         return strategy
 
-    def pipeline(
-        self, layers: int, data: int, samples: int | None, options: dict[str, Any]
-    ) -> dict[str, Any]:
+    def pipeline(self, layers: int, samples: int | None, options: dict[str, Any]) -> dict[str, Any]:
         """The settings of the pipelines; raises ValueError for a schedule or bounds that are not defined.
 
         The default is 1F1B with two micro-batches for each rank of a pipeline. Numbers that no timetable of

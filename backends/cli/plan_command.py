@@ -6,8 +6,7 @@ Lecture section: what a cluster would do. Lesson: 15_scale.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from rich.console import Console
@@ -22,9 +21,9 @@ from ..planner.sizes_of_net import sizes_of
 from ..process.cores import cores
 from ..words import counted
 from .console import new_console
-from .net_settings import SIZES, NetSettings
+from .net_settings import NetSettings
 from .next_command import NextCommand, arguments
-from .options import ParallelOptions, positive, size
+from .options import ParallelOptions, positive
 from .parallel import ParallelConfig
 from .plan_measurement import STEPS, PlanMeasurement
 from .run_folder import Json, check_writable, write_json
@@ -32,7 +31,6 @@ from .strategy_flags import WithOptions, option
 
 DEFAULT = Hardware(10e12, Link(10e-6, 25e9), 24e9)
 MOST_RANKS = 4096
-NET = (*SIZES, "experts", "choices", "capacity")  # settings of the net that change what it costs
 MEASURED, MOST_SECONDS = 3, 10.0  # the layouts that are measured, and what they may take together
 # Columns that a narrow terminal has no room for: as few as must be, in this order.
 LEFT_OUT = ((), ("bubble",), ("bubble", "bound"), ("bubble", "bound", "here"), ("bubble", "bound", "form"),
@@ -59,20 +57,14 @@ def in_words(nbytes: float) -> str:
 
 
 @dataclass(frozen=True)
-class PlanOptions:
+class PlanOptions(NetSettings):
     """The net, the ranks, and what each of them computes, sends and holds."""
 
     net: str = option("transformer", f"the network, one of {', '.join(NETS)}")
-    text: Path | None = option(None, "the text (default: the course's own)", metavar="FILE")
-    length: int | None = size("symbols in a row (default: 64)", 65_536)
-    width: int | None = size("numbers that stand for a symbol (default: 128)", 65_536)
-    heads: int | None = size("heads of each attention (default: 4)", 65_536)
-    blocks: int | None = size("transformer blocks (default: 2)", 1_000)
-    experts: int | None = size("experts in each block (default: none)", 65_536)
-    choices: int | None = size("experts that each token takes (default: 1)", 65_536)
     capacity: float | None = positive(
         "--capacity", "places at an expert, as a multiple of an even share (default: 1.25)", metavar="F"
     )
+    penalty: float | None = None  # no option, since it does not change what the net costs
     ranks: int = option(8, "the ranks that share the training", metavar="N", min=1, max=MOST_RANKS)
     batch: int | None = option(
         None, "samples in a step over all ranks (default: the net's)", metavar="N", min=1, max=1_000_000
@@ -92,24 +84,19 @@ class PlanOptions:
         False, "take the speed of this machine's threads, and measure the best layouts on them", "--measure"
     )
 
-    def settings(self) -> NetSettings:
-        """The net's own; ValueError for sizes that it does not have."""
-        text = None if self.text is None else str(self.text)
-        settings = NetSettings(net=self.net, text=text, **{name: vars(self)[name] for name in NET})
-        return NetSettings(**settings.with_sizes())
-
     def samples(self, net: Net) -> int:
         """The samples of a step."""
         return self.batch or int(net.defaults.get("batch", 64))
 
-    def hardware(self) -> Hardware:
-        link = Link(self.latency or DEFAULT.link.latency, self.bandwidth or DEFAULT.link.bandwidth)
-        return Hardware(self.flops or DEFAULT.flops, link, nbytes_of(self.memory))
+    def hardware(self, default: Hardware = DEFAULT) -> Hardware:
+        """What the user gives, and for the rest the speed of ``default``."""
+        link = Link(self.latency or default.link.latency, self.bandwidth or default.link.bandwidth)
+        return Hardware(self.flops or default.flops, link, nbytes_of(self.memory))
 
 
 def options_of(plan: PlanOptions, layout: Layout) -> ParallelOptions:
     """The options of ``minigrad train`` for a layout."""
-    settings: dict[str, Any] = {name: vars(plan)[name] for name in ("net", "text", *NET)}
+    settings: dict[str, Any] = {f.name: getattr(plan, f.name) for f in fields(NetSettings)}
     settings |= {"data": layout.data if layout.data > 1 else None}
     settings |= {"pipe": layout.pipe, "model": layout.model}
     settings |= {"split_tokens": layout.split_tokens, "expert_parallel": layout.expert_parallel}
@@ -130,21 +117,22 @@ def command_of(plan: PlanOptions, layout: Layout) -> str:
 
 def config_of(plan: PlanOptions, layout: Layout) -> ParallelConfig:
     """The strategies of a layout; ValueError where ``minigrad train`` refuses it."""
-    options = options_of(plan, layout)
-    here = {**vars(options), "transport": "threads", "oversubscribe": True}
-    return ParallelOptions(**here).configure({}, plan.batch)["parallel"]
+    here = replace(options_of(plan, layout), transport="threads", oversubscribe=True)
+    return here.configure({}, plan.batch)["parallel"]
 
 
 @WithOptions
 def plan(options: PlanOptions, json: Json = None) -> None:
     """Print the grids of ranks that can train a net, best first: seconds, bytes, idle time and memory."""
     check_writable(json)
-    net = options.settings().sized_net
-    sizes, batch, hardware = sizes_of(net), options.samples(net), options.hardware()
+    options.with_sizes()  # raises ValueError for sizes that the net does not have
+    net = options.sized_net
+    sizes, batch = sizes_of(net), options.samples(net)
     measurement = PlanMeasurement(net, options.ranks, batch)
+    hardware = options.hardware()
     if options.measure:
         check_room(options.ranks, "threads", way_out="leave out --measure")
-        hardware = measured_hardware(options, measurement)
+        hardware = options.hardware(measurement.hardware(hardware.memory))
     plans = best_first(sizes, options.ranks, hardware, batch)
     if not plans.fitting:
         raise ValueError(nothing_fits(options, plans.over, batch))
@@ -173,13 +161,6 @@ def meaning_of_threads(ranks: int) -> str:
     if ranks <= cores():
         return f"{text}, each with a core of its own"
     return f"{text}: ranks take turns, so time in which one is idle is another's, as on no real cluster"
-
-
-def measured_hardware(options: PlanOptions, measurement: PlanMeasurement) -> Hardware:
-    """This machine's threads, but for what the user gives."""
-    here = measurement.hardware(nbytes_of(options.memory))
-    latency, bandwidth = options.latency or here.link.latency, options.bandwidth or here.link.bandwidth
-    return Hardware(options.flops or here.flops, Link(latency, bandwidth), here.memory)
 
 
 def check_measurable(best: list[Estimate], ranks: int) -> None:

@@ -17,9 +17,6 @@ from minigrad.models import Net
 from minigrad.optim import Optimizer
 from minigrad.strategy import Strategy
 
-from .options import checked_by
-from .strategy_flags import option
-
 NAMES = ("float32", *PRECISIONS)
 
 
@@ -44,16 +41,6 @@ def checked_precision(context: typer.Context, name: str) -> str:
     if name in PRECISIONS and source is not None and source.name == "COMMANDLINE":
         raise ValueError(f"the sixteen bits of {name} have float32 masters; leave --dtype out")
     return name
-
-
-def precision_option() -> Any:
-    help = f"numbers of the model, one of {', '.join(NAMES)}; those of 16 bits have float32 masters"
-    return option("float32", help, callback=checked_precision)
-
-
-def loss_scale_option() -> Any:
-    help = "factor of the loss: dynamic, or a number (default: dynamic with float16, 1 with bfloat16)"
-    return option(None, help, metavar="SCALE", callback=checked_by(loss_scale_of))
 
 
 class Precision(NamedTuple):

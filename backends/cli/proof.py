@@ -9,11 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from minigrad import exact_convolutions
 from minigrad.data import Batch
@@ -25,35 +22,27 @@ from minigrad.strategy import Strategy
 from ..comm import Communicator
 from ..first_difference import first_difference
 from ..launch.launch import run
-from ..laws import Difference, Differences, bound_for, differences_from_serial
+from ..laws import differences_from_serial
 from ..precision_laws import differences_in_precision
 from ..registry import class_of, load_strategy
-from . import precision_proof
 from .console import new_console
-from .net_settings import NetSettings
 from .next_command import NextCommand, lesson_of
-from .options import ParallelOptions, device_option, dtype_option, exact_option, seed_option
-from .parallel import ParallelConfig, chosen, members, ranks_of
-from .precision import Precision, loss_scale_of, loss_scale_option, precision_option
+from .options import DTYPES, ParallelOptions, choice
+from .parallel import ParallelConfig, chosen, members
+from .precision import loss_scale_of
 from .run_folder import Json, check_outputs, write_json
+from .run_settings import RunSettings
 from .strategy_flags import WithOptions, option
-
-COLUMNS = ("name", "shape", "max_abs_error", "max_rel_error", "worst_rank")  # of a Difference, in JSON
+from .verdict import conclusion, location, report, verdict_of
 
 
 @dataclass(frozen=True)
-class Proof(NetSettings):
-    """The settings of one comparison; every rank holds the same."""
+class Proof(RunSettings):
+    """The settings of one comparison."""
 
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
-    transport: str = "threads"
-    device: str = device_option()
-    dtype: str = dtype_option("float64")
-    precision: str = precision_option()
-    loss_scale: str | None = loss_scale_option()
-    exact: bool = exact_option()
+    dtype: str = choice("float64", "--dtype", DTYPES, is_eager=True)
     batch: int = option(13, "number of samples in the step, over all ranks", metavar="N", min=1)
-    seed: int = seed_option()
 
     def samples(self) -> Batch:
         """The first digits or the last rows of a text, with the padding at its end, copied for this rank.
@@ -89,20 +78,8 @@ class Proof(NetSettings):
             )
         if comm.rank != 0:
             return None
-        bound = bound_for(np.dtype(self.dtype))
-        worst = max(d.relative for d in differences)
-        rows = {d.name: dict(zip(COLUMNS, d, strict=False)) for d in differences}
-        loss = rows.pop("loss")
-        return {
-            "config": self.config(backend),
-            "bound": bound,
-            "max_abs_error": max(d.absolute for d in differences),
-            "max_rel_error": worst,
-            "passed": worst <= bound,
-            "parameters": list(rows.values()),
-            "loss": loss,
-            **({} if located is None else {"located": asdict(located)}),
-        }
+        verdict = verdict_of(differences, differences.bound, self.config() | chosen(backend))
+        return verdict if located is None else {**verdict, "located": asdict(located)}
 
     def verdict_in_sixteen_bits(self, comm: Communicator) -> dict[str, Any] | None:
         """``run`` of several steps with master weights, one of which overflows."""
@@ -120,17 +97,14 @@ class Proof(NetSettings):
                 seed=self.seed,
                 micros=self.parallel.micro or 1,
             )
-        return precision_proof.verdict_of(comparison, self.config(backend)) if comm.rank == 0 else None
+        if comm.rank != 0:
+            return None
+        return verdict_of(
+            comparison.differences, comparison.bound, self.config() | chosen(backend), comparison.rule
+        )
 
-    @property
-    def numbers(self) -> Precision:
-        """The numbers of samples, parameters and activations."""
-        return Precision(self.dtype if self.precision == "float32" else self.precision, self.loss_scale)
-
-    def config(self, backend: Strategy) -> dict[str, Any]:
-        """All settings by name, and those that the strategy chose by itself."""
-        settings = asdict(self)
-        return settings.pop("parallel") | settings | {"dtype": self.numbers.name} | chosen(backend)
+    def config(self) -> dict[str, Any]:
+        return super().config() | {"dtype": self.numbers.name}
 
     def backend(self, comm: Communicator) -> Strategy:
         backend = self.parallel.backend_on(comm, self.batch, self.sized_net.sample)
@@ -142,82 +116,6 @@ class Proof(NetSettings):
                 "so there is nothing to prove; choose another one"
             )
         return backend
-
-
-def rows_of(verdict: dict[str, Any]) -> list[dict[str, Any]]:
-    """What was compared: every parameter, and the loss."""
-    return [*verdict["parameters"], verdict["loss"]]
-
-
-def title_of(config: dict[str, Any]) -> str:
-    """What was compared on which ranks, and with which serial run."""
-    who, serial = config["strategy"], "one serial machine"
-    if config["pipe"] > 1:
-        pipeline = f"{config['schedule']} pipeline"
-        who = f"{who} {pipeline}s" if config["data"] > 1 else f"a {pipeline}"
-        serial += f" with {config['micro']} micro-batches"
-    if config["sequence"] > 1:
-        tokens = f"tokens by {config['sequence_form']}"
-        who = tokens if config["data"] == config["pipe"] == 1 else f"{who}, {tokens}"
-    ranks = f"{ranks_of(**config)} ({config['transport']})"
-    run = f"{config['net']}, batch {config['batch']}, {who} on {ranks}, {config['dtype']}"
-    return f"{run}: gradients against {serial}"
-
-
-def report(verdict: dict[str, Any]) -> Table:
-    """The table with a row for each parameter; a row that fails is red and has an x."""
-    title = title_of(verdict["config"])
-    if "loss_scale" in verdict:
-        return precision_proof.report(verdict, title)
-    table = Table(title=title)
-    for heading in ("parameter", "shape", "largest difference", "relative", "worst rank"):
-        table.add_column(heading, justify="left" if heading == "parameter" else "right")
-    for p in rows_of(verdict):
-        shape = " x ".join(map(str, p["shape"])) or "1"
-        fails = p["max_rel_error"] > verdict["bound"]
-        table.add_row(
-            f"{p['name']} x" if fails else p["name"],
-            shape,
-            f"{p['max_abs_error']:.1e}",
-            f"{p['max_rel_error']:.1e}",
-            str(p["worst_rank"]),
-            style="red" if fails else None,
-        )
-    return table
-
-
-def conclusion(verdict: dict[str, Any]) -> Text:
-    """The verdict in one line; it names the worst parameter and rank where the runs are not equal."""
-    if "loss_scale" in verdict:
-        return precision_proof.conclusion(verdict)
-    return Text(differences_in(verdict).conclusion(), "bold green" if verdict["passed"] else "bold red")
-
-
-def differences_in(verdict: dict[str, Any]) -> Differences:
-    """The differences that a verdict has."""
-    rows = ([row.get(column, "") for column in COLUMNS] for row in rows_of(verdict))
-    return Differences((Difference(*row) for row in rows), verdict["bound"])
-
-
-def location(verdict: dict[str, Any]) -> Text:
-    """Where the runs first differ, in one line."""
-    located, first = verdict["located"], verdict["located"]["first"]
-    left_out = (
-        f", {located['left_out']} others are not of one form in both runs" if located["left_out"] else ""
-    )
-    if first is None and verdict["passed"]:
-        return Text(f"All {located['compared']} tensors agree{left_out}", "bold green")
-    if first is None:
-        return Text(
-            f"NOT LOCATED: all {located['compared']} tensors of a second step agree{left_out}", "bold red"
-        )
-    micro = "" if first["micro"] is None else f", micro-batch {first['micro']}"
-    agreed = f"; {first['agreed']} agreed" if first["agreed"] else ""
-    return Text(
-        f"FIRST DIFFERENCE: {first['what']}, on rank {first['rank']}{micro}, by {first['absolute']:.1e}, "
-        f"relative {first['relative']:.1e}{agreed}",
-        "bold red",
-    )
 
 
 @WithOptions

@@ -20,37 +20,39 @@ METAVARS = {bool: "", int: "N", str: "NAME"}  # what --help calls the value, by 
 class WithOptions:
     """``command``, whose parameters that are dataclasses become an option for each field that declares one.
 
-    Where ``command`` takes ``flags``, it also has an option for each flag that a strategy declares, and gets
-    those that were passed. A declared flag with the name of one of the command's own options is left out;
-    ``--option`` sets it.
+    Where two of the dataclasses declare an option, both get its value. Where ``command`` takes ``flags``, it
+    also has an option for each flag that a strategy declares, and gets those that were passed. A declared
+    flag with the name of one of the command's own options is left out; ``--option`` sets it.
     """
 
     def __init__(self, command: Callable[..., None]):
         own = inspect.signature(command, eval_str=True)
         self.groups: dict[str, type] = {}
+        self.others: list[str] = []
         parameters: dict[str, inspect.Parameter] = {}
         for name, p in own.parameters.items():
             if isinstance(p.annotation, type) and is_dataclass(p.annotation):
                 self.groups[name] = p.annotation
                 parameters |= fields_of(p.annotation)
             elif name != "flags":
+                self.others.append(name)
                 parameters[name] = p.replace(kind=p.KEYWORD_ONLY)
         self.takes_flags = "flags" in own.parameters
         flags = declared_flags() if self.takes_flags else {}
         declared = {name: owners for name, owners in flags.items() if name not in parameters}
         parameters |= {name: parameter(name, owners) for name, owners in declared.items()}
-        self.command, self.names = command, list(declared)
+        self.command, self.flags = command, list(declared)
         self.__name__, self.__doc__ = command.__name__, command.__doc__
         self.__signature__ = own.replace(parameters=list(parameters.values()))
         self.__annotations__ = {name: p.annotation for name, p in parameters.items()}
 
     def __call__(self, **values: Any) -> None:
-        flags = {name: values.pop(name) for name in self.names}
+        arguments = {name: values[name] for name in self.others}
         for name, group in self.groups.items():
-            values[name] = group(**{option: values.pop(option) for option in fields_of(group)})
+            arguments[name] = group(**{option: values[option] for option in fields_of(group)})
         if self.takes_flags:
-            values["flags"] = {name: value for name, value in flags.items() if value is not None}
-        self.command(**values)
+            arguments["flags"] = {name: values[name] for name in self.flags if values[name] is not None}
+        self.command(**arguments)
 
 
 def option(default: Any, help: str, *flags: str, **settings: Any) -> Any:
@@ -88,39 +90,37 @@ def parameter(name: str, owners: Mapping[str, Flag]) -> inspect.Parameter:
 
 
 def options_by_axis(
-    flags: Mapping[str, Any], option: Mapping[str, Any], strategy: str, schedule: str | None
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Options of the strategy and the schedule; ValueError for flags of neither and options set twice."""
-    ours = class_of(load_strategy(strategy)).declaration.flags
-    pipe = schedule in strategy_names("pipe")
-    theirs = class_of(load_strategy(schedule, "pipe")).declaration.flags if pipe else {}
-    options, inner = dict(option), {}
+    flags: Mapping[str, Any], option: Mapping[str, Any], strategy: str, schedule: str | None, sequence: int
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Options of the strategy, the schedule, and the strategy that shares tokens among ``sequence`` ranks.
+
+    An all-reduce that is chosen by measured links is chosen for one axis, that of data where this can.
+    Raises ValueError for flags of no axis and options set twice.
+    """
+    ours = flags_of(strategy)
+    pipe = flags_of(schedule, "pipe") if schedule in strategy_names("pipe") else {}
+    tokens = flags_of(SEQUENCE_PARALLEL, "sequence") if sequence > 1 else {}
+    options, inner, of_tokens = dict(option), {}, {}
     for name, value in flags.items():
         flag = f"--{name.replace('_', '-')}"
-        if name not in ours and name not in theirs:
+        if name not in {*ours, *pipe, *tokens}:
             raise ValueError(f"{flag} is for {whose(name, strategy, schedule)}, or leave the flag out")
         if name in option and name in ours:
             raise ValueError(
                 f"{flag} {value} and --option {name}={option[name]} set the same; leave one of them out"
             )
-        (options if name in ours else inner)[name] = value
-    return options, inner
+        if name in tokens and (name not in ours or value != "auto"):
+            of_tokens[name] = value
+        if name in ours:
+            options[name] = value
+        elif name not in tokens:
+            inner[name] = value
+    return options, inner, of_tokens
 
 
-def options_of_tokens(
-    flags: Mapping[str, Any], strategy: str, ranks: int
-) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    """The flags for the other axes, and the options of the strategy that shares tokens among ``ranks``.
-
-    An all-reduce that is chosen by measured links is chosen for one axis, that of data where this can.
-    """
-    if ranks == 1:
-        return flags, {}
-    theirs = class_of(load_strategy(SEQUENCE_PARALLEL, "sequence")).declaration.flags
-    ours = class_of(load_strategy(strategy)).declaration.flags
-    others = {name: value for name, value in flags.items() if name in ours or name not in theirs}
-    options = {name: value for name, value in flags.items() if name in theirs}
-    return others, {name: value for name, value in options.items() if name not in ours or value != "auto"}
+def flags_of(strategy: str, axis: str = "data") -> Mapping[str, Flag]:
+    """The flags that a strategy declares."""
+    return class_of(load_strategy(strategy, axis)).declaration.flags
 
 
 def whose(name: str, strategy: str, schedule: str | None) -> str:

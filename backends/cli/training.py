@@ -6,11 +6,10 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, signature
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,10 +37,10 @@ from ..words import counted
 from .checkpointing import NO_CHECKPOINTS, CheckpointOptions, check_settings, same_layout
 from .curves import title_of
 from .lengths import Lengths
-from .net_settings import DATASETS, NetSettings
-from .options import checked_by, choice, device_option, dtype_option, exact_option, positive, seed_option
-from .parallel import ParallelConfig, chosen, members
-from .precision import Precision, loss_scale_option, precision_option
+from .net_settings import DATASETS
+from .options import checked_by, choice, positive
+from .parallel import chosen, members
+from .run_settings import RunSettings
 from .strategy_flags import option
 from .training_log import Append, TrainingLog
 from .utilization import Utilization, utilization_of
@@ -60,20 +59,13 @@ def batch_size(text: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class Training(NetSettings):
-    """The settings of one run; every rank holds the same. A ``batch`` of None is all samples."""
+class Training(RunSettings):
+    """The settings of one run. A ``batch`` of None is all samples."""
 
-    parallel: ParallelConfig = field(default_factory=lambda: ParallelConfig("serial"))
-    transport: str = "threads"
     dataset: str = choice("mnist5k", "--dataset", DATASETS)
-    device: str = device_option()
     capture: bool = option(
         False, "record each step as CUDA graphs and launch these; one rank with --device cupy", "--capture"
     )
-    dtype: str = dtype_option("float32")
-    precision: str = precision_option()
-    loss_scale: str | None = loss_scale_option()
-    exact: bool = exact_option()
     epochs: int = option(8, "number of passes over the training samples", min=1)
     batch: int | None = option(
         64, "number of samples in a step over all ranks, or all", parser=str, metavar="N", callback=batch_size
@@ -93,18 +85,9 @@ class Training(NetSettings):
         min=0,
     )
     clip: float | None = positive("--clip", "scale gradients down to this joint norm", metavar="NORM")
-    seed: int = seed_option()
-
-    @property
-    def numbers(self) -> Precision:
-        """The numbers of samples, parameters and activations."""
-        return Precision(self.dtype if self.precision == "float32" else self.precision, self.loss_scale)
 
     def config(self) -> dict[str, Any]:
-        """All settings by name, for metrics.json."""
-        settings = asdict(self)
-        of_text = {"text_sha256": self.of_text.sha256} if self.sized_net.sizes else {}
-        return settings.pop("parallel") | settings | of_text
+        return super().config() | ({"text_sha256": self.of_text.sha256} if self.sized_net.sizes else {})
 
     def check_capture(self, traced: bool) -> None:
         """Raise ValueError where ``--capture`` cannot be, with the way out."""
@@ -371,7 +354,7 @@ class Training(NetSettings):
         if self.sized_net.sizes:
             notes |= {name: str(size) for name, size in self.sized_net.sizes.items()}
             notes["symbols"] = self.of_text.symbols.decode("latin-1")
-            notes |= {} if self.text is None else {"text": str(Path(self.text).resolve())}
+            notes |= {} if self.text is None else {"text": str(self.text.resolve())}
         return notes
 
     def optimizer_settings(self, net: Net) -> tuple[float, dict[str, float]]:

@@ -22,7 +22,7 @@ def table_keeps_its_numbers(options: PlanOptions, width: int, measured: int) -> 
 
     The first ``measured`` layouts have measured seconds, which a table of any width from 100 shows.
     """
-    net = options.settings().sized_net
+    net = options.sized_net
     fitting = best_first(sizes_of(net), options.ranks, options.hardware(), options.samples(net)).fitting
     here = {e.layout: 12.3456e-3 for e in fitting[:measured]}
     out = io.StringIO()

@@ -46,7 +46,7 @@ def one_line(result, message, status=1):
 def test_every_layout_is_one_that_train_takes(net, experts):
     """The printed words are parsed, and give the strategies of the layout."""
     options = PlanOptions(net=net, ranks=4, batch=16, **experts)
-    sizes = sizes_of(options.settings().sized_net)
+    sizes = sizes_of(options.sized_net)
     train: Any = typer.main.get_command(app).commands["train"]  # pyright: ignore
     tried = list(layouts(sizes, 4, 16))
     assert len({layout.shape for layout in tried}) > 5
@@ -75,7 +75,7 @@ def test_the_command_ends_with_the_best_layout(minigrad, tmp_path):
     seconds = [row["seconds"] for row in values["layouts"]]
     assert seconds == sorted(seconds) and values["hardware"]["memory"] == 24e9
     options = PlanOptions(length=8, width=8, heads=2, blocks=2, ranks=4, batch=8)
-    net = options.settings().sized_net
+    net = options.sized_net
     best = best_first(sizes_of(net), 4, options.hardware(), 8).fitting[0]
     assert last == f"least estimated time of a step: {command_of(options, best.layout)}"
     assert "--batch 8" in last and values["layouts"][0]["bound"] == best.bound
@@ -91,7 +91,7 @@ def test_the_speeds_of_the_user_count(minigrad):
 
 def test_layouts_over_memory_are_counted_and_left_out(minigrad):
     options = PlanOptions(length=8, width=8, heads=2, blocks=2, ranks=4, batch=8)
-    net = options.settings().sized_net
+    net = options.sized_net
     plans = best_first(sizes_of(net), 4, options.hardware(), 8, most=1000)
     middle = sorted(e.memory.total for e in plans.fitting)[len(plans.fitting) // 2]
     memory = f"{int(middle)}B"
@@ -156,7 +156,7 @@ def test_as_many_micro_batches_are_tried_as_fit(minigrad, tmp_path):
     """The command of the last line trains in so many micro-batches, also in a last, short step."""
     (tmp_path / "few.txt").write_bytes(course()[:300])
     options = PlanOptions(length=8, width=8, heads=2, blocks=2, text=tmp_path / "few.txt", ranks=1, batch=32)
-    plans = best_first(sizes_of(options.settings().sized_net), 1, options.hardware()._replace(memory=0.0), 32)
+    plans = best_first(sizes_of(options.sized_net), 1, options.hardware()._replace(memory=0.0), 32)
     needed = {layout.micro: n for layout, n in plans.over}
     assert sorted(needed) == [1, 2, 4, 8, 16, 32]
     words = [*SMALL, "--text", "few.txt", "--ranks", "1", "--batch", "32", "--memory"]
@@ -190,7 +190,7 @@ def test_more_ranks_than_can_be_measured_are_refused(minigrad, monkeypatch):
 @pytest.mark.parametrize("net", ["transformer", "mlp", "sigmoid"])
 def test_steps_are_measured_on_threads(net):
     options = PlanOptions(net=net, ranks=2, batch=4)
-    measurement = PlanMeasurement(options.settings().sized_net, 2, 4)
+    measurement = PlanMeasurement(options.sized_net, 2, 4)
     for layout in [*layouts(sizes_of(measurement.net), 2, 4)][:3]:
         assert 0 < measurement.seconds(config_of(options, layout)) < 60
     here = measurement.hardware(1e9)

@@ -1,4 +1,4 @@
-"""Laws of backends/cli/proof.py: the verdict's line says what the numbers say, and rows
+"""Laws of backends/cli/proof.py and verdict.py: the verdict's line says what the numbers say, and rows
 that fail are marked.
 """
 
@@ -11,7 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from backends.cli import proof
+from backends.cli import verdict as own_module
 from tests.bugs.mutant import mutant
 
 CONFIG = dict(net="lenet", batch=13, strategy="replicated", pipe=1, data=2, sequence=1, model=1) | {
@@ -60,7 +60,7 @@ def says_what_the_numbers_say(module: ModuleType, verdict: dict) -> None:
 
 @given(verdict=verdicts())
 def test_the_verdict_says_what_the_numbers_say(verdict):
-    says_what_the_numbers_say(proof, verdict)
+    says_what_the_numbers_say(own_module, verdict)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_verdict_says_what_the_numbers_say(verdict):
     ],
 )
 def test_a_verdict_that_lies_is_seen(old, new):
-    is_seen(mutant("backends.cli.proof", (old, new)))
+    is_seen(mutant("backends.cli.verdict", (old, new)))
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_a_verdict_that_lies_is_seen(old, new):
     ],
 )
 def test_a_conclusion_that_lies_is_seen(old, new):
-    with patch.object(proof, "Differences", mutant("backends.laws", (old, new)).Differences):
-        is_seen(proof)
+    with patch.object(own_module, "Differences", mutant("backends.laws", (old, new)).Differences):
+        is_seen(own_module)
 
 
 def is_seen(broken: ModuleType) -> None:
