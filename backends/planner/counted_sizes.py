@@ -72,27 +72,16 @@ class CountedSizes(NetSizes):
         return (np.diff(counts) / ROWS).tolist()
 
     def reason_against(self, layout: Layout, batch: int) -> str | None:
-        data, pipe, sequence, model = layout.shape
-        rows = batch // data
-        if sequence > 1 or layout.split_tokens or layout.expert_parallel:
+        if layout.sequence > 1 or layout.split_tokens or layout.expert_parallel:
             return "an image has no tokens"
-        if rows < 1:
-            return f"{data} ranks share {batch} samples"
-        if pipe > len(self.model.layers):
-            return f"{pipe} stages have {len(self.model.layers)} layers"
-        if rows < layout.micro:
-            return f"{layout.micro} micro-batches have {rows} samples"
-        narrow = min((after for _, after in self.split_widths(model, rows)), default=0)
-        if model > 1 and narrow < model:
-            return f"{model} ranks share {narrow} neurons"
-        return None
-
-    def split_widths(self, model: int, rows: int) -> list[tuple[str, int]]:
-        """The layers that the default plan splits, and their neurons or channels."""
-        layers = dict(layers_of(self.model))
-        split = [choice for choice in self.choices(model, rows) if choice.kind]
-        axes = {choice.name: int(choice.kind in SECOND.values()) for choice in split}
-        return [(name, layers[name].parameters()[0].shape[axis]) for name, axis in axes.items()]
+        if reason := super().reason_against(layout, batch):
+            return reason
+        ranks, layers = layout.model, dict(layers_of(self.model))
+        split = [choice for choice in self.choices(ranks, batch // layout.data) if choice.kind]
+        # Neurons or channels of the layers that the default plan splits.
+        neurons = (layers[c.name].parameters()[0].shape[c.kind in SECOND.values()] for c in split)
+        narrow = min(neurons, default=0)
+        return f"{ranks} ranks share {narrow} neurons" if ranks > 1 and narrow < ranks else None
 
     @lru_cache(maxsize=256)  # noqa: B019
     def choices(self, ranks: int, rows: int) -> list[Choice]:

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from ..pipeline import SCHEDULES, Costs, simulate
-from ..pipeline.timetable import Timetable
 from .hardware import Hardware
 from .layout import Layout, Place
 from .net_sizes import NetSizes
 from .rank_step import Memory, RankStep, StageSeconds
 
-SCHEDULE = "1f1b"
+timetable = lru_cache(maxsize=256)(SCHEDULES["1f1b"].of)
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,8 @@ class Estimate:
         return max(parts, key=lambda name: parts[name])
 
 
-@lru_cache(maxsize=256)
-def timetable(ranks: int, micros: int) -> Timetable:
-    return SCHEDULES[SCHEDULE].of(ranks, micros)
-
-
 class Stages:
-    """The ranks with the last coordinates in each stage of a layout, of which ``estimate`` makes a step."""
+    """The ranks with the last coordinates in each stage of a layout, for steps of ``batch`` samples."""
 
     def __init__(self, net: NetSizes, layout: Layout, batch: int):
         self.net, self.layout = net, layout
@@ -104,8 +98,3 @@ class Stages:
             max((rank.sent() for rank in self.ranks), key=lambda nbytes: sum(nbytes.values())),
             self.memory,
         )
-
-
-def estimate(net: NetSizes, layout: Layout, hardware: Hardware, batch: int) -> Estimate:
-    """A step of ``batch`` samples in a layout."""
-    return Stages(net, layout, batch).estimate(hardware)

@@ -83,6 +83,13 @@ class NetSizes(ABC):
     def stage(self, layers: range, layout: Layout, place: Place, rows: int, batch: int) -> StageCosts:
         """The costs of ``layers`` at one place, for ``rows`` of the ``batch`` samples of a step."""
 
-    @abstractmethod
     def reason_against(self, layout: Layout, batch: int) -> str | None:
         """Why ranks of this layout would have nothing to do, or cannot be; None if all have."""
+        rows, layers = batch // layout.data, len(self.work())
+        if rows < 1:
+            return f"{layout.data} ranks share {batch} samples"
+        if layout.pipe > layers:
+            return f"{layout.pipe} stages have {layers} layers"
+        if rows < layout.micro:
+            return f"{layout.micro} micro-batches have {rows} samples"
+        return None

@@ -7,6 +7,7 @@ fit into memory; of equal ones the one that holds least.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import NamedTuple
 
 from minigrad.data import shares
@@ -43,12 +44,14 @@ def layouts(net: NetSizes, ranks: int, batch: int, *, many: bool = False) -> Ite
         if pipe not in bounds:
             bounds[pipe] = bounds_of(work, pipe)
         for micro in micros_of(pipe, batch // data, many=many):
-            for form in FORMS if sequence > 1 else FORMS[:1]:
-                for split_tokens in (False, True) if model > 1 else (False,):
-                    for own in (False, True) if data > 1 else (False,):
-                        layout = Layout(*shape, micro, form, split_tokens, own, bounds[pipe])
-                        if net.reason_against(layout, batch) is None:
-                            yield layout
+            for form, split_tokens, own in product(
+                FORMS if sequence > 1 else FORMS[:1],
+                (False, True) if model > 1 else (False,),
+                (False, True) if data > 1 else (False,),
+            ):
+                layout = Layout(*shape, micro, form, split_tokens, own, bounds[pipe])
+                if net.reason_against(layout, batch) is None:
+                    yield layout
 
 
 def micros_of(pipe: int, rows: int, *, many: bool) -> list[int]:

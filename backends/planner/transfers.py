@@ -63,17 +63,12 @@ class AllReduce(Transfer):
         chunks = part_sizes(self.numbers, self.ranks)
         return 2 * self.numbers - sum(chunks[(rank + hops) % self.ranks] for hops in (1, 2))
 
+    @lru_cache(maxsize=4096)  # noqa: B019
     def seconds(self, link: Link, itemsize: int) -> float:
-        return seconds_of_sum(self.numbers * itemsize, self.ranks, link)
-
-
-@lru_cache(maxsize=4096)
-def seconds_of_sum(nbytes: int, ranks: int, link: Link) -> float:
-    """Seconds of the fastest all-reduce of ``nbytes``."""
-    if ranks == 1:
-        return 0.0
-    machine = Machine([0] * ranks, link, link)
-    return allreduce_seconds(fastest_allreduce(nbytes, machine), nbytes, machine)
+        if self.ranks == 1:
+            return 0.0
+        machine, nbytes = Machine([0] * self.ranks, link, link), self.numbers * itemsize
+        return allreduce_seconds(fastest_allreduce(nbytes, machine), nbytes, machine)
 
 
 @dataclass(frozen=True)
@@ -170,17 +165,12 @@ class ExpertAllToAll(Transfer):
     rows_of: tuple[Sizes, ...]
     own: Sizes
 
-    def rows(self, rank: int) -> int:
-        """The rows that ``rank`` gives to others, and those that others give to it."""
+    def sent(self, rank: int) -> int:
         first = sum(self.own[:rank])
         mine = range(first, first + self.own[rank])
-        given_away = sum(n for e, n in enumerate(self.rows_of[rank]) if e not in mine)
-        return given_away + sum(
-            rows[e] for other, rows in enumerate(self.rows_of) for e in mine if other != rank
-        )
-
-    def sent(self, rank: int) -> int:
-        return 2 * self.width * self.rows(rank)
+        given = sum(n for e, n in enumerate(self.rows_of[rank]) if e not in mine)
+        got = sum(rows[e] for other, rows in enumerate(self.rows_of) for e in mine if other != rank)
+        return 2 * self.width * (given + got)
 
     def nbytes(self, rank: int, itemsize: int) -> int:
         return itemsize * self.sent(rank) + COUNT * (sum(self.own) - self.own[rank])

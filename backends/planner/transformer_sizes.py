@@ -65,9 +65,8 @@ class TransformerSizes(NetSizes):
         return self.own_tokens(layout)[place.sequence] * self.width
 
     def tied(self, layout: Layout, place: Place, batch: int) -> int:
-        return (
-            PartOfTransformer(self, layout, place, 0, self.splits_table(layout, batch)).symbols * self.width
-        )
+        part = PartOfTransformer(self, layout, place, 0, self.splits_table(layout, batch))
+        return part.symbols * self.width
 
     def work(self) -> Sequence[float]:
         """Operations of each layer forward, for one sample; the law counts products and pairs by loops.
@@ -114,15 +113,10 @@ class TransformerSizes(NetSizes):
         return layout.model > 1 and weights > rows * self.length * (2 * self.width + 3)
 
     def reason_against(self, layout: Layout, batch: int) -> str | None:
-        data, pipe, sequence, model = layout.shape
-        rows = batch // data
+        if reason := super().reason_against(layout, batch):
+            return reason
+        data, _, sequence, model = layout.shape
         heads = self.heads // model
-        if rows < 1:
-            return f"{data} ranks share {batch} samples"
-        if pipe > self.blocks + 3:
-            return f"{pipe} stages have {self.blocks + 3} layers"
-        if rows < layout.micro:
-            return f"{layout.micro} micro-batches have {rows} samples"
         if heads < 1:
             return f"{model} ranks share {self.heads} heads"
         if sequence > 1 and layout.form == "ulysses" and heads < sequence:
@@ -148,13 +142,14 @@ class TransformerSizes(NetSizes):
             by_tokens = part.table and layout.split_tokens
         inner = range(max(layers.start, 1), min(layers.stop, last))
         if inner and layout.split_tokens and not by_tokens:
-            costs = costs.plus(part.cut())
-            by_tokens = True
+            # Each rank takes its tokens of a whole activation, and gradients are gathered.
+            costs, by_tokens = costs.plus(StageCosts(model=passes([], [part.gathered()]))), True
         blocks = len(range(inner.start, min(inner.stop, self.blocks + 1)))
         costs = costs.plus(part.block(), blocks).plus(part.norm(), len(inner) - blocks)
         if last in layers:
             return costs.plus(part.scores(by_tokens=by_tokens, tied=0 in layers))
-        return costs.plus(part.gather()) if by_tokens else costs
+        # A layer or a stage behind it needs all tokens on each rank.
+        return costs.plus(StageCosts(model=passes([part.gathered()]))) if by_tokens else costs
 
 
 @dataclass(frozen=True)
@@ -173,19 +168,19 @@ class PartOfTransformer:
 
     @property
     def heads(self) -> int:
-        return part_sizes(self.net.heads, self.layout.model)[self.place.model]
+        return self.share(self.net.heads)
 
     @property
     def neurons(self) -> int:
-        return part_sizes(self.net.neurons, self.layout.model)[self.place.model]
+        return self.share(self.net.neurons)
 
     @property
     def symbols(self) -> int:
-        return (
-            part_sizes(self.net.symbols, self.layout.model)[self.place.model]
-            if self.table
-            else self.net.symbols
-        )
+        return self.share(self.net.symbols) if self.table else self.net.symbols
+
+    def share(self, n: int) -> int:
+        """The size of this rank's part of n, which the model axis splits."""
+        return part_sizes(n, self.layout.model)[self.place.model]
 
     @property
     def between(self) -> Sizes:
@@ -222,14 +217,6 @@ class PartOfTransformer:
             partial=net.length * net.width if self.table and tokens else 0,
         )
 
-    def cut(self) -> StageCosts:
-        """Each rank takes its tokens of a whole activation, and gradients are gathered."""
-        return StageCosts(model=passes((), [self.gathered()]))
-
-    def gather(self) -> StageCosts:
-        """All tokens on each rank, for a layer or a stage that needs them."""
-        return StageCosts(model=passes([self.gathered()]))
-
     def norm(self) -> StageCosts:
         h, own = self.net.width, self.between[self.place.model]
         nbytes = self.rows * own * (h + STATISTICS // 2) * self.net.itemsize
@@ -265,10 +252,8 @@ class PartOfTransformer:
         feed_forward = (2 * h + 1) * self.neurons + h
         experts = self.own_experts() * feed_forward
         parameters = 4 * h + 4 * mine * h + h + (experts + net.experts * h if net.experts else feed_forward)
-        products, core = (
-            self.rows * net.products(self.tokens, self.heads, self.neurons, self.expert_rows()),
-            self.core(),
-        )
+        products = self.rows * net.products(self.tokens, self.heads, self.neurons, self.expert_rows())
+        core = self.core()
         return StageCosts(
             parameters,
             TENSORS + bool(net.experts),

@@ -24,7 +24,7 @@ from backends.model_parallel.model_parallel import ModelParallel
 from backends.model_parallel.plan import default_plan
 from backends.partition import optimal
 from backends.pipeline import SCHEDULES, Pipeline, simulate
-from backends.planner.estimate import estimate
+from backends.planner.estimate import Stages
 from backends.planner.hardware import Hardware
 from backends.planner.layout import Layout, Place
 from backends.planner.net_sizes import NetSizes
@@ -204,7 +204,7 @@ def waits_as_schedules_do(stages: int, micros: int, sizes: TransformerSizes) -> 
     bounds = (0, *range(2, stages + 1), sizes.blocks + 3)  # the last one also has the norm and the scores
     layout = Layout(pipe=stages, micro=micros, bounds=bounds)
     even = replace(sizes, symbols=0)
-    step = estimate(even, layout, Hardware(1.0, Link(0.0), np.inf), micros)
+    step = Stages(even, layout, micros).estimate(Hardware(1.0, Link(0.0), np.inf))
     share = Fraction(stages - 1, micros + stages - 1)
     assert np.isclose(step.bubble, float(share)), f"bubble {step.bubble}, formula {share}"
     assert np.isclose(step.seconds, step.compute * (micros + stages - 1) / micros), step
@@ -286,7 +286,7 @@ def equals_brute_force(net: NetSizes, ranks: int, hardware: Hardware, batch: int
                 few = pipe == 1 and any(layout._replace(micro=m) in fitting for m in (1, 2, 4) if m < micro)
                 if few or net.reason_against(layout, batch) is not None:
                     continue
-                e = estimate(net, layout, hardware, batch)
+                e = Stages(net, layout, batch).estimate(hardware)
                 if e.memory.total <= hardware.memory:
                     fitting[layout] = e.seconds, e.memory.total
     plans = best_first(net, ranks, hardware, batch)
