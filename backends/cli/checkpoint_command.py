@@ -55,7 +55,7 @@ def verify(folder: Folder) -> None:
         words = f"damaged: {generation}" if isinstance(generation, Damaged) else f"whole: {generation.folder}"
         print(words)
     if not damaged:
-        NextCommand("minigrad lesson 16", "how a checkpoint survives a crash").show(new_console())
+        NextCommand("minigrad lesson 16", "how a checkpoint survives a crash").show()
     sys.exit(int(damaged))
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -24,22 +23,17 @@ FIRST = 1.0  # seconds that the first drawing is expected to take; it loads matp
 class Curves:
     """Draws the curves while a training runs, for at most SHARE of its time."""
 
-    def __init__(
-        self,
-        draw: Callable[[dict[str, Any], Path], object] | None = None,
-        clock: Callable[[], float] = time.perf_counter,
-    ):
-        self.draw, self.clock = draw or draw_curves, clock
-        self.start, self.spent, self.last = clock(), 0.0, FIRST
+    def __init__(self):
+        self.start, self.spent, self.last = perf_counter(), 0.0, FIRST
 
     def redraw(self, metrics: dict[str, Any], file: Path) -> bool:
         """Draw, if another drawing as long as the last one fits into the share; whether it did."""
-        begin = self.clock()
+        begin = perf_counter()
         if self.spent + self.last > SHARE * (begin - self.start):
             return False
         with suppress(OSError):  # the training goes on, and draws the picture again at its end
-            self.draw(metrics, file)
-        self.last = self.clock() - begin
+            draw_curves(metrics, file)
+        self.last = perf_counter() - begin
         self.spent += self.last
         return True
 

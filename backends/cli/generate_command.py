@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from minigrad.generate import generate
 from minigrad.text import numbers_of
@@ -56,4 +55,4 @@ def write(
 ) -> None:
     """Write a text as a trained transformer would go on from a prompt."""
     print(written(file, prompt, symbols, temperature, seed))
-    NextCommand("minigrad lesson 17", "how a symbol looks at those before it").show(Console())
+    NextCommand("minigrad lesson 17", "how a symbol looks at those before it").show()

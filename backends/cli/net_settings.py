@@ -34,7 +34,7 @@ def set_defaults(context: typer.Context, net: str) -> str:
 
 def size(help: str, most: int) -> Any:
     """A size of a net for text; None stands for the net's own."""
-    return of_text(None, help, metavar="N", min=1, max=most)
+    return of_text(None, help, min=1, max=most)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class NetSettings:
     """
 
     net: str = option("lenet", f"the network, one of {', '.join(NETS)}", is_eager=True, callback=set_defaults)
-    text: Path | None = of_text(None, "the text (default: the course's own)", metavar="FILE")
+    text: Path | None = of_text(None, "the text (default: the course's own)")
     length: int | None = size("symbols in a row (default: 64)", 65_536)
     width: int | None = size("numbers that stand for a symbol (default: 128)", 65_536)
     heads: int | None = size("heads of each attention (default: 4)", 65_536)

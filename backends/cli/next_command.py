@@ -29,8 +29,9 @@ class NextCommand(NamedTuple):
     command: str
     purpose: str
 
-    def show(self, console: Console) -> None:
+    def show(self, console: Console | None = None) -> None:
         """Print it in a line that stays one on a narrow terminal; a rank of a job prints nothing."""
+        console = console or Console()
         if console.is_terminal and not under_mpiexec():
             text = Text.assemble("next: ", (self.command, "bold cyan"), f"  ({self.purpose})")
             console.print(text, highlight=False, soft_wrap=True)

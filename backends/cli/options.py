@@ -59,7 +59,7 @@ def positive(flag: str, help: str, **settings: Any) -> Any:
         if not 0 < value < math.inf:  # NaN too
             raise ValueError(f"{flag} must be a positive number, got {value}")
 
-    return option(None, help, callback=checked_by(check), **{"metavar": "NUMBER", **settings})
+    return option(None, help, callback=checked_by(check), **settings)
 
 
 ranks_option = partial(option, rich_help_panel="Ranks")
@@ -70,20 +70,17 @@ pipeline_option = partial(option, rich_help_panel="Pipelines, for --pipe of 2 or
 class ParallelOptions(NetSettings):
     """The net, and how the ranks share it."""
 
-    data: int | None = ranks_option(
-        None, "number of ranks that share each batch (default: 1)", metavar="N", min=1
-    )
+    data: int | None = ranks_option(None, "number of ranks that share each batch (default: 1)", min=1)
     pipe: int = ranks_option(1, "number of ranks in each pipeline", metavar="P", min=1)
-    sequence: int = ranks_option(1, "number of ranks that share the tokens of each row", metavar="N", min=1)
+    sequence: int = ranks_option(1, "number of ranks that share the tokens of each row", min=1)
     sequence_form: str | None = ranks_option(
         None,
         "how tokens of --sequence see one another: ring, keys and values go round, or ulysses, an all-to-all "
         "over heads (default: ring)",
-        metavar="NAME",
     )
     model: int = ranks_option(1, "number of ranks that each layer is split over", metavar="M", min=1)
     plan: Path | None = ranks_option(
-        None, "JSON or TOML file: how each layer is split (default: least communication)", metavar="FILE"
+        None, "JSON or TOML file: how each layer is split (default: least communication)"
     )
     split_tokens: bool = ranks_option(
         False, "split the tokens between the products of a transformer over --model", "--split-tokens"
@@ -97,7 +94,6 @@ class ParallelOptions(NetSettings):
         None,
         f"how the ranks of --data train together, one of {', '.join(strategy_names())} "
         "(default: serial for one rank, replicated for several)",
-        metavar="NAME",
     )
     option: list[str] | None = ranks_option(
         None, "an option of the strategy, repeatable", metavar="NAME=VALUE"
@@ -106,20 +102,15 @@ class ParallelOptions(NetSettings):
         None,
         "threads, mpi, or nccl: MPI whose GPUs sum by NCCL, which was never tried on two GPUs (default: mpi "
         "where it is installed)",
-        metavar="NAME",
     )
     oversubscribe: bool = ranks_option(
         False, "allow more ranks than cores and memory can hold", "--oversubscribe"
     )
-    schedule: str | None = pipeline_option(
-        None, f"one of {', '.join(pipeline_names())} (default: 1f1b)", metavar="NAME"
-    )
+    schedule: str | None = pipeline_option(None, f"one of {', '.join(pipeline_names())} (default: 1f1b)")
     schedule_file: Path | None = pipeline_option(
-        None,
-        "JSON file: the instructions of each rank, instead of --schedule, --micro, --chunks",
-        metavar="FILE",
+        None, "JSON file: the instructions of each rank, instead of --schedule, --micro, --chunks"
     )
-    micro: int | None = pipeline_option(None, "micro-batches in a step (default: 2 P)", metavar="N")
+    micro: int | None = pipeline_option(None, "micro-batches in a step (default: 2 P)")
     chunks: int | None = pipeline_option(
         None, "stages on each rank (default: the schedule's own)", metavar="V"
     )

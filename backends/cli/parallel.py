@@ -142,9 +142,9 @@ def ranks_of(*, data: int, pipe: int, model: int, sequence: int = 1, **other: An
     return f"{' x '.join(map(str, several.values()))} ranks, {' x '.join(several)}"
 
 
-def members(backend: Strategy) -> tuple[Strategy, ...]:
-    """The strategies in a stack, from the outermost; of another backend itself."""
-    return backend.members if isinstance(backend, Stack) else (backend,)
+def members(backend: Strategy | None) -> tuple[Strategy, ...]:
+    """The strategies in a stack, from the outermost; of another backend itself, of None no strategy."""
+    return backend.members if isinstance(backend, Stack) else () if backend is None else (backend,)
 
 
 def chosen(backend: Strategy) -> dict[str, Any]:

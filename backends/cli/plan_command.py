@@ -65,9 +65,9 @@ class PlanOptions(NetSettings):
         "--capacity", "places at an expert, as a multiple of an even share (default: 1.25)", metavar="F"
     )
     penalty: float | None = None  # no option, since it does not change what the net costs
-    ranks: int = option(8, "the ranks that share the training", metavar="N", min=1, max=MOST_RANKS)
+    ranks: int = option(8, "the ranks that share the training", min=1, max=MOST_RANKS)
     batch: int | None = option(
-        None, "samples in a step over all ranks (default: the net's)", metavar="N", min=1, max=1_000_000
+        None, "samples in a step over all ranks (default: the net's)", min=1, max=1_000_000
     )
     memory: str = option(
         "24GB",

@@ -14,7 +14,6 @@ from minigrad.lookup import check_choice
 from minigrad.loss_scale import DynamicScale, StaticScale
 from minigrad.master_weights import PRECISIONS, MasterWeights
 from minigrad.models import Net
-from minigrad.optim import Optimizer
 from minigrad.strategy import Strategy
 
 NAMES = ("float32", *PRECISIONS)
@@ -67,12 +66,6 @@ class Precision(NamedTuple):
     def computing(self) -> AbstractContextManager[Any]:
         """The context in which ops round to these numbers, which bfloat16 alone needs."""
         return bfloat16(self.name == "bfloat16")
-
-    def with_masters(self, optimizer: Optimizer) -> Optimizer:
-        """``optimizer``, with master weights and a new loss scale where the numbers have 16 bits."""
-        if self.is_half:
-            optimizer.with_master_weights(self.name, loss_scale_of(self.loss_scale))
-        return optimizer
 
     def check(self, strategies: Iterable[Strategy]) -> None:
         """Raise ValueError for a scale that nothing needs, and for strategies that are not exact."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from minigrad import exact_convolutions
 from minigrad.data import Batch
@@ -42,7 +41,7 @@ class Proof(RunSettings):
 
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     dtype: str = choice("float64", "--dtype", DTYPES, is_eager=True)
-    batch: int = option(13, "number of samples in the step, over all ranks", metavar="N", min=1)
+    batch: int = option(13, "number of samples in the step, over all ranks", min=1)
 
     def samples(self) -> Batch:
         """The first digits or the last rows of a text, with the padding at its end, copied for this rank.
@@ -141,7 +140,7 @@ def prove(
     one_rank = "serial" if ranks.pipe > 1 or ranks.sequence > 1 else "replicated"
     settings = replace(proof, **ranks.configure(flags, proof.batch, one_rank))
     checked = settings.parallel.check(settings.backend)
-    settings.numbers.check(members(checked) if checked is not None else [])
+    settings.numbers.check(members(checked))
     if locate and settings.numbers.is_half:
         raise ValueError(
             "--locate compares tensors that are equal but for another order of sums, and 16 bits round each; "
@@ -171,8 +170,8 @@ def prove(
     recover = class_of(load_strategy(settings.parallel.strategy)).traits.recovers
     status = run(settings.parallel.ranks, settings.transport, work, recover=recover)
     if checked is not None and status == 0 and not any(failed):
-        lesson_of(checked).show(Console())
+        lesson_of(checked).show()
     elif any(failed) and not (locate or settings.numbers.is_half):
         again = shlex.join(["minigrad", *sys.argv[1:], "--locate"])
-        NextCommand(again, "what is the first tensor that differs?").show(Console())
+        NextCommand(again, "what is the first tensor that differs?").show()
     sys.exit(1 if any(failed) else status)

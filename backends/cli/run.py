@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from ..launch.launch import cores, run_script
 from .next_command import NextCommand
@@ -34,5 +33,5 @@ def run(
     """Run a Python script on MPI processes, on this machine or in the current Slurm job."""
     status = run_script(ranks, script, hosts, survive, oversubscribe)
     if status == 0 and hosts is None:
-        NextCommand(f"minigrad slurm run {shlex.join(script)}", "as a job of a cluster").show(Console())
+        NextCommand(f"minigrad slurm run {shlex.join(script)}", "as a job of a cluster").show()
     sys.exit(status)

@@ -9,7 +9,6 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 import typer
-from rich.console import Console
 
 from minigrad.lookup import check_choice
 from minigrad.master_weights import PRECISIONS
@@ -115,4 +114,4 @@ def test(
     """Count how many test images a trained model classifies correctly, or measure its loss on a text."""
     name, line = evaluated(file, net, dataset, text)
     print(line)
-    NextCommand(f"minigrad prove --net {name} --data 2", "can two ranks train it as one?").show(Console())
+    NextCommand(f"minigrad prove --net {name} --data 2", "can two ranks train it as one?").show()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from minigrad.files import replacement
 
@@ -45,12 +44,12 @@ def slurm(
     if output is None:
         print(text, end="")
         again = shlex.join(["minigrad", "slurm", "--output", "job.sh", *sys.argv[2:]])
-        NextCommand(again, "the same in a file, for sbatch").show(Console())
+        NextCommand(again, "the same in a file, for sbatch").show()
     else:
         with replacement(output) as part:
             part.write_text(text, encoding="utf-8")
         print(f"written to {output}")
-        NextCommand(f"sbatch {shlex.quote(str(output))}", "where Slurm is").show(Console())
+        NextCommand(f"sbatch {shlex.quote(str(output))}", "where Slurm is").show()
 
 
 def script_of(words: list[str], context: Any, script: BatchScript) -> BatchScript:

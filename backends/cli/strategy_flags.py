@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields, is_dataclass
-from typing import Annotated, Any, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
@@ -14,7 +15,7 @@ from minigrad.declaration import Flag
 from ..registry import class_of, declared_flags, load_strategy, strategy_names
 from .parallel import SEQUENCE_PARALLEL
 
-METAVARS = {bool: "", int: "N", str: "NAME"}  # what --help calls the value, by the type of the default
+METAVARS = {bool: "", int: "N", float: "NUMBER", str: "NAME", Path: "FILE"}  # what --help calls values
 
 
 class WithOptions:
@@ -57,18 +58,19 @@ class WithOptions:
 
 def option(default: Any, help: str, *flags: str, **settings: Any) -> Any:
     """A field of a dataclass that is an option of the command; ``settings`` are those of ``typer.Option``."""
-    settings.setdefault("metavar", METAVARS.get(type(default)))
     return field(default=default, metadata={"option": typer.Option(*flags, help=help, **settings)})
 
 
 def fields_of(group: type) -> dict[str, inspect.Parameter]:
     """A command's parameter for each ``option`` among the fields of a dataclass."""
-    hints = get_type_hints(group)
-    return {
-        f.name: keyword(f.name, f.default, hints[f.name], f.metadata["option"])
-        for f in fields(group)
-        if "option" in f.metadata
-    }
+    kinds, parameters = get_type_hints(group), {}
+    for name, default, option in ((f.name, f.default, f.metadata.get("option")) for f in fields(group)):
+        if option is not None:
+            if option.metavar is None:
+                types = (kinds[name], *get_args(kinds[name]))
+                option.metavar = next((METAVARS[kind] for kind in types if kind in METAVARS), None)
+            parameters[name] = keyword(name, default, kinds[name], option)
+    return parameters
 
 
 def keyword(name: str, default: Any, kind: Any, option: Any) -> inspect.Parameter:

@@ -59,7 +59,7 @@ def train(
     checked = parallel.check(lambda comm: parallel.backend_on(comm, config.batch or MOST_SAMPLES, sample))
     checkpoints.check(checked, config.config())
     config.check_momentum(checked)
-    config.numbers.check(members(checked) if checked is not None else [])
+    config.numbers.check(members(checked))
     console = new_console()
     if checked is not None:
         undrawable = drawing_problem()

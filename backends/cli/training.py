@@ -40,6 +40,7 @@ from .lengths import Lengths
 from .net_settings import DATASETS
 from .options import checked_by, choice, positive
 from .parallel import chosen, members
+from .precision import loss_scale_of
 from .run_settings import RunSettings
 from .strategy_flags import option
 from .training_log import Append, TrainingLog
@@ -68,7 +69,7 @@ class Training(RunSettings):
     )
     epochs: int = option(8, "number of passes over the training samples", min=1)
     batch: int | None = option(
-        64, "number of samples in a step over all ranks, or all", parser=str, metavar="N", callback=batch_size
+        64, "number of samples in a step over all ranks, or all", parser=str, callback=batch_size
     )
     optimizer: str = option("sgd", f"one of {', '.join(OPTIMIZERS)}", callback=checked_by(find_optimizer))
     lr: float | None = positive("--lr", "learning rate (default: the optimizer's own, or the net's)")
@@ -140,7 +141,7 @@ class Training(RunSettings):
     def check_momentum(self, backend: Strategy | None) -> None:
         """Raise ValueError where both the strategy and the optimizer would apply momentum."""
         takes_betas = "betas" in signature(find_optimizer(self.optimizer)).parameters
-        for member in members(backend) if backend is not None and takes_betas else ():
+        for member in members(backend) if takes_betas else ():
             if member.traits.applies_momentum:
                 raise ValueError(
                     f"{type(member).__name__} applies momentum before the exchange, and --optimizer "
@@ -238,7 +239,8 @@ class Training(RunSettings):
             member.declaration.set_chosen(member, saved.get("chosen", {}) if same else {})
         model = backend.place(model)
         optimizer = find_optimizer(self.optimizer)(model.parameters(), lr, **settings)
-        optimizer = numbers.with_masters(optimizer)
+        if numbers.is_half:
+            optimizer.with_master_weights(numbers.name, loss_scale_of(numbers.loss_scale))
         if self.clip is not None:
             optimizer.clipped(self.clip)
         history = checkpoints.load_rest(backend, model, optimizer, same_layout=same)

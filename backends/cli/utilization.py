@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import perf_counter
 from typing import NamedTuple
 
@@ -42,25 +41,19 @@ def in_gigaflops(flops: float) -> str:
     return f"{flops / 1e9:.{2 if flops < 1e10 else 1 if flops < 1e11 else 0}f}"
 
 
-def peak_of_product(dtype: str, clock: Callable[[], float] = perf_counter) -> float:
+def peak_of_product(dtype: str) -> float:
     """Operations a second of the fastest of some products of 512 x 512 matrices, which take 0.04 s in all."""
     x = np.ones((SIDE, SIDE), dtype)
-    y, times, start = np.empty_like(x), list[float](), clock()
+    y, times, start = np.empty_like(x), list[float](), perf_counter()
     before = start
     while len(times) < LEAST or before - start < SECONDS:
         np.matmul(x, x, out=y)
-        times.append((now := clock()) - before)
+        times.append((now := perf_counter()) - before)
         before = now
     return 2 * SIDE**3 / max(min(times), 1e-9)
 
 
-def utilization_of(
-    net: Net,
-    samples_per_second: float,
-    ranks: int,
-    dtype: str,
-    peak: Callable[[str], float] = peak_of_product,
-) -> Utilization | None:
+def utilization_of(net: Net, samples_per_second: float, ranks: int, dtype: str) -> Utilization | None:
     """How well ``ranks`` used their cores; None where no operations are counted, or no steps were taken."""
     flops = operations_of_sample(net) * samples_per_second
-    return Utilization(flops, peak(dtype), ranks) if flops else None
+    return Utilization(flops, peak_of_product(dtype), ranks) if flops else None

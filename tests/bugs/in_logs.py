@@ -89,7 +89,7 @@ BUGS = [
         "before there was anything to write"),
     Bug("drawings are not added up", "Curves.redraw", "self.spent += self.last", "self.spent = self.last",
         drawing_has_its_share, "."),
-    Bug("a drawing costs nothing", "Curves.redraw", "self.last = self.clock() - begin", "self.last = 0.0",
+    Bug("a drawing costs nothing", "Curves.redraw", "self.last = perf_counter() - begin", "self.last = 0.0",
         drawing_has_its_share, "."),
     Bug("the last that stopped is the first", "HangReport.first_stopped", "return [min(waits",
         "return [max(waits", whoever_stopped_first_is_named, "stopped first"),

@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
+from backends.cli import curves
 from backends.cli.curves import Curves
 from backends.cli.run_folder import LOG, RunFolder
 from backends.cli.training_log import TrainingLog
@@ -125,11 +126,12 @@ def draws_within_its_share(epochs: list[float], drawings: list[float]) -> int:
         spent.append(next(costs))
         now += spent[-1]
 
-    curves = Curves(draw, lambda: now)
-    for seconds in epochs:
-        now += seconds
-        before = sum(spent)
-        if curves.redraw({}, Path("curves.png")):
-            assert before + spent[-2] <= 0.05 * (now - spent[-1]) + 1e-9, f"{before} s of {now} s"
-            assert 0.05 * now >= 1.0, "the first one came before its time"
+    with patch.multiple(curves, draw_curves=draw, perf_counter=lambda: now):
+        drawn = Curves()
+        for seconds in epochs:
+            now += seconds
+            before = sum(spent)
+            if drawn.redraw({}, Path("curves.png")):
+                assert before + spent[-2] <= 0.05 * (now - spent[-1]) + 1e-9, f"{before} s of {now} s"
+                assert 0.05 * now >= 1.0, "the first one came before its time"
     return len(spent) - 1
