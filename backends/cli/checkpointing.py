@@ -73,10 +73,10 @@ class CheckpointOptions:
                 "--capture keeps the optimizer's state in a recording; leave out --capture, or --checkpoint "
                 "and --resume"
             )
-        names = generation_names(Disk(), self.resume) if self.resume is not None else ["any"]
-        if not names:
-            raise ValueError(f"there is no checkpoint in {self.resume}; leave --resume out to begin anew")
         if self.resume is not None:
+            names = generation_names(Disk(), self.resume)
+            if not names:
+                raise ValueError(f"there is no checkpoint in {self.resume}; leave --resume out to begin anew")
             with suppress(Damaged):
                 check_settings(read_generation(self.resume / names[0]), config)
         others = generation_names(Disk(), self.checkpoint) if self.checkpoint is not None else []

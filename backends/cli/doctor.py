@@ -40,6 +40,7 @@ from .console import new_console
 from .link_report import as_values, conclusion, link_table
 from .next_command import NextCommand
 from .run_folder import Json, check_writable, write_json
+from .slurm_command import starter
 
 HOSTS_SECONDS = 120  # within which ranks on other hosts start and measure their links
 
@@ -108,11 +109,7 @@ def in_slurm() -> Iterator[Finding]:
         where = f"in job {job.number}: {counted(job.nodes, 'node')}, {counted(job.cpus, 'CPU')}"
     plugins = ", ".join(slurm.plugins()) or "nothing"
     connects = f"srun offers {plugins}, MpiDefault is {slurm.default_plugin()}"
-    srun = (job or slurm.Job("", 1, 0)).srun(mpiexec=launch.find_mpiexec() is not None)
-    if tasks is None and srun is not None:
-        started = f"srun {srun[-1]}" if srun[-1].startswith("--mpi=") else "srun as it is set up here"
-    else:
-        started = "the mpiexec beside Python"
+    started = starter(job) if tasks is None else "the mpiexec beside Python"
     if (tasks or 1) > 1:
         started = "nothing, since srun has started them"
     yield Finding("Slurm", f"{where}; {connects}; ranks are started by {started}")

@@ -15,14 +15,18 @@ from .precision import Precision
 from .saved_model import load_model
 
 
-def written(file: Path, prompt: str | None, symbols: int, temperature: float, seed: int) -> str:
-    """The prompt, and ``symbols`` that the model in a file writes after it.
-
-    A prompt of None is "The ", or the first of the model's symbols where it does not know these.
-
-    Raises OSError where the file cannot be read; ValueError where it holds no net that learned from text, for
-    symbols that the model does not know, and what ``generate`` refuses.
-    """
+def write(
+    file: Annotated[Path, typer.Argument(help="model file that train wrote")],
+    prompt: Annotated[
+        str | None, typer.Option(help="how the text begins (default: The, where known)", metavar="TEXT")
+    ] = None,
+    symbols: Annotated[int, typer.Option(help="symbols to write", metavar="N", min=1)] = 200,
+    temperature: Annotated[
+        float, typer.Option(help="0: always the likeliest symbol; 1: as the model learned", metavar="NUMBER")
+    ] = 0.8,
+    seed: Annotated[int, typer.Option(help="random seed of what is drawn", metavar="N", min=0)] = 0,
+) -> None:
+    """Write a text as a trained transformer would go on from a prompt."""
     saved = load_model(file)
     if not saved.net.sizes:
         raise ValueError(
@@ -39,20 +43,5 @@ def written(file: Path, prompt: str | None, symbols: int, temperature: float, se
             temperature=temperature,
             rng=seed,
         )
-    return (content + bytes(saved.symbols[number] for number in more)).decode("utf-8", "replace")
-
-
-def write(
-    file: Annotated[Path, typer.Argument(help="model file that train wrote")],
-    prompt: Annotated[
-        str | None, typer.Option(help="how the text begins (default: The, where known)", metavar="TEXT")
-    ] = None,
-    symbols: Annotated[int, typer.Option(help="symbols to write", metavar="N", min=1)] = 200,
-    temperature: Annotated[
-        float, typer.Option(help="0: always the likeliest symbol; 1: as the model learned", metavar="NUMBER")
-    ] = 0.8,
-    seed: Annotated[int, typer.Option(help="random seed of what is drawn", metavar="N", min=0)] = 0,
-) -> None:
-    """Write a text as a trained transformer would go on from a prompt."""
-    print(written(file, prompt, symbols, temperature, seed))
+    print((content + bytes(saved.symbols[number] for number in more)).decode("utf-8", "replace"))
     NextCommand("minigrad lesson 17", "how a symbol looks at those before it").show()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from statistics import median
 from typing import Any
 
@@ -61,10 +62,8 @@ def slowest(pairs: list[Pair]) -> Link:
 
 def choices(machine: Machine) -> Iterator[tuple[str, int]]:
     """The all-reduces that --allreduce auto takes, and the largest of ``SIZES`` for which it takes each."""
-    names = [fastest_allreduce(nbytes, machine) for nbytes in SIZES]
-    for i, name in enumerate(names):
-        if i + 1 == len(names) or names[i + 1] != name:
-            yield name, SIZES[i]
+    for name, sizes in groupby(SIZES, lambda nbytes: fastest_allreduce(nbytes, machine)):
+        yield name, max(sizes)
 
 
 def conclusion(links: Links) -> str:

@@ -62,17 +62,14 @@ class NetSettings:
         None, "weight in the loss of how uneven experts are chosen (default: 0.01)", metavar="ALPHA"
     )
 
-    def with_sizes(self) -> dict[str, Any]:
-        """The fields by name, with the net's own sizes; ValueError for those that the net does not have."""
-        net = find_net(self.net)
-        mixture = {name: getattr(self, name) for name in MIXTURE}
+    def own_sizes(self) -> dict[str, Any]:
+        """The sizes, of None the net's; ValueError for a field that the net does not have."""
         for name in ("text", *SIZES, *MIXTURE):
             if getattr(self, name) is not None:
                 self.check_text(name)
                 if name in MIXTURE and self.experts is None:
                     raise ValueError(f"--{name} is for experts; pass --experts 4 too, or leave it out")
-        sizes = {name: getattr(self, name) or net.sizes.get(name) for name in SIZES}
-        return {"net": self.net, "text": self.text, **sizes, **mixture}
+        return {name: getattr(self, name) or find_net(self.net).sizes.get(name) for name in SIZES}
 
     def check_text(self, flag: str) -> None:
         """Raise ValueError where the net learns from images, for which ``flag`` means nothing."""

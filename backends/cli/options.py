@@ -129,7 +129,7 @@ class ParallelOptions(NetSettings):
     def configure(
         self, flags: Mapping[str, Any], samples: int | None, one_rank: str = "serial"
     ) -> dict[str, Any]:
-        """The settings of the net, ``transport`` and ``parallel`` of a run; ValueError for what does not fit.
+        """The sizes of the net, ``transport`` and ``parallel`` of a run; ValueError for what does not fit.
 
         ``samples`` is the number of samples in a step over all ranks; None stands for the whole data set.
         ``one_rank`` is the default strategy of a single rank on the data axis.
@@ -140,7 +140,7 @@ class ParallelOptions(NetSettings):
         check_room(ranks, transport, self.oversubscribe)
         strategy = self.strategy or (one_rank if data == 1 else "replicated")
         strategy = self.of_experts(strategy)
-        of_net = self.with_sizes()
+        sizes = self.own_sizes()
         net = self.sized_net.build(np.random.default_rng(0))
         form = self.form_of_tokens()
         options, pipe_options, sequence_options = options_by_axis(
@@ -163,7 +163,7 @@ class ParallelOptions(NetSettings):
         pipeline |= {"split_tokens": self.split_tokens, "sequence": self.sequence}
         pipeline |= {"sequence_form": form, "sequence_options": sequence_options}
         parallel = ParallelConfig(strategy, options, data, self.pipe, self.model, plan, **pipeline)
-        return {**of_net, "transport": transport, "parallel": parallel}
+        return {**sizes, "transport": transport, "parallel": parallel}
 
     def form_of_tokens(self) -> str:
         """The name of ``--sequence-form``; ValueError for an unknown one, and where there are no tokens."""

@@ -15,6 +15,7 @@ from rich.table import Table
 from minigrad.models import NETS, Net
 
 from ..comm.collectives.link import Link
+from ..comm.timeline import duration
 from ..launch.launch import check_room, free_memory
 from ..planner import Estimate, Hardware, Layout, best_first
 from ..planner.sizes_of_net import sizes_of
@@ -125,7 +126,7 @@ def config_of(plan: PlanOptions, layout: Layout) -> ParallelConfig:
 def plan(options: PlanOptions, json: Json = None) -> None:
     """Print the grids of ranks that can train a net, best first: seconds, bytes, idle time and memory."""
     check_writable(json)
-    options.with_sizes()  # raises ValueError for sizes that the net does not have
+    options.own_sizes()  # raises ValueError for sizes that the net does not have
     net = options.sized_net
     sizes, batch = sizes_of(net), options.samples(net)
     measurement = PlanMeasurement(net, options.ranks, batch)
@@ -201,7 +202,7 @@ def rows_of(fitting: list[Estimate], measured: dict[Layout, float]) -> list[dict
         forms = [layout.form] * (layout.sequence > 1) + ["tokens"] * layout.split_tokens
         forms += ["experts"] * layout.expert_parallel
         row = {"grid": "x".join(map(str, layout.shape)), "form": " ".join(forms), "micro": str(layout.micro)}
-        row |= {"step": time_in_words(e.seconds), "here": time_in_words(seconds) if seconds else ""}
+        row |= {"step": duration(e.seconds), "here": duration(seconds) if seconds else ""}
         row |= {"bubble": f"{e.bubble:.0%}", "bound": e.bound, "sent": in_words(sum(e.sent.values()))}
         rows.append(row | {"memory": in_words(e.memory.total)})
     return rows
@@ -241,12 +242,6 @@ def values_of(estimate: Estimate, measured: float | None) -> dict[str, Any]:
     """An estimate for ``--json``, with bytes by axis and by what they hold, and the ``measured`` seconds."""
     values = {**vars(estimate), "bound": estimate.bound, "measured": measured}
     return values | {"layout": estimate.layout._asdict(), "memory": estimate.memory._asdict()}
-
-
-def time_in_words(seconds: float) -> str:
-    """Seconds with three digits: "1.23 ms"."""
-    unit, name = next((u, n) for u, n in ((1, "s"), (1e-3, "ms"), (0, "us")) if seconds >= u)
-    return f"{seconds / (unit or 1e-6):.3g} {name}"
 
 
 def notes(options: PlanOptions, hardware: Hardware, slower: int, over: int) -> list[str]:

@@ -16,7 +16,7 @@ from minigrad.mnist import load
 from minigrad.model_file import read_model
 from minigrad.models import Net, find_net
 from minigrad.module import Module
-from minigrad.text import text
+from minigrad.text import text as load_text
 
 from .net_settings import DATASETS, MIXTURE, SIZES, net_of_sizes
 from .next_command import NextCommand
@@ -65,40 +65,6 @@ def load_model(file: Path, net: str | None = None) -> SavedModel:
     return SavedModel(name, kind, model, dtype, symbols, notes)
 
 
-def evaluated(
-    file: Path, net: str | None = None, dataset: str | None = None, of_text: Path | None = None
-) -> tuple[str, str]:
-    """The net in a model file, and in one line its result on the test part of its data set.
-
-    ``net`` and ``dataset`` stand for the notes in the file, or for notes that are not there, and ``of_text``
-    for the text of the training. Raises what ``load_model`` and the data set raise.
-    """
-    if dataset is not None:
-        check_choice("--dataset", dataset, names=DATASETS)
-    saved = load_model(file, net)
-    dataset = dataset or saved.notes.get("dataset", saved.net.datasets[0])
-    if dataset not in saved.net.datasets:
-        raise ValueError(
-            f"{saved.name} cannot be tested on {dataset}; choose --dataset {saved.net.datasets[0]}"
-        )
-    if dataset == "text":
-        where = of_text or (Path(saved.notes["text"]) if "text" in saved.notes else None)
-        data = text(saved.net.sizes["length"], where, saved.symbols)
-    elif of_text is not None:
-        raise ValueError(f"--text is for nets that learn from text, not for {saved.name}; leave it out")
-    else:
-        data = load(dataset)
-    numbers = Precision(saved.dtype)
-    test = numbers.prepared(saved.net, data.test)
-    with numbers.computing():
-        result = saved.net.metric.measure(saved.model, test)
-    if saved.net.sizes:
-        return saved.name, f"{saved.name} on {dataset}: {saved.net.metric.show(result)}"
-    right = round(result * len(test))
-    words = f"{right:,} of {len(test):,} test images right ({result:.2%})"
-    return saved.name, f"{saved.name} on {dataset}: {words}"
-
-
 def test(
     file: Annotated[Path, typer.Argument(help="model file that train or Module.save wrote")],
     net: Annotated[
@@ -112,6 +78,28 @@ def test(
     ] = None,
 ) -> None:
     """Count how many test images a trained model classifies correctly, or measure its loss on a text."""
-    name, line = evaluated(file, net, dataset, text)
-    print(line)
-    NextCommand(f"minigrad prove --net {name} --data 2", "can two ranks train it as one?").show()
+    if dataset is not None:
+        check_choice("--dataset", dataset, names=DATASETS)
+    saved = load_model(file, net)
+    dataset = dataset or saved.notes.get("dataset", saved.net.datasets[0])
+    if dataset not in saved.net.datasets:
+        raise ValueError(
+            f"{saved.name} cannot be tested on {dataset}; choose --dataset {saved.net.datasets[0]}"
+        )
+    if dataset == "text":
+        where = text or (Path(saved.notes["text"]) if "text" in saved.notes else None)
+        data = load_text(saved.net.sizes["length"], where, saved.symbols)
+    elif text is not None:
+        raise ValueError(f"--text is for nets that learn from text, not for {saved.name}; leave it out")
+    else:
+        data = load(dataset)
+    numbers = Precision(saved.dtype)
+    samples = numbers.prepared(saved.net, data.test)
+    with numbers.computing():
+        result = saved.net.metric.measure(saved.model, samples)
+    if saved.net.sizes:
+        words = saved.net.metric.show(result)
+    else:
+        words = f"{round(result * len(samples)):,} of {len(samples):,} test images right ({result:.2%})"
+    print(f"{saved.name} on {dataset}: {words}")
+    NextCommand(f"minigrad prove --net {saved.name} --data 2", "can two ranks train it as one?").show()

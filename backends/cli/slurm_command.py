@@ -40,7 +40,8 @@ def slurm(
 ) -> None:
     """Print a batch script for Slurm: a command on several nodes, which goes on from its checkpoints."""
     check_writable(output, "--output")
-    text = script_of(command, context.find_root(), script).text(starts())
+    by = starter() if job.plugins() else "srun or by the mpiexec beside Python"
+    text = script_of(command, context.find_root(), script).text(f"by {by}")
     if output is None:
         print(text, end="")
         again = shlex.join(["minigrad", "slurm", "--output", "job.sh", *sys.argv[2:]])
@@ -101,12 +102,9 @@ def check_ranks(ranks: int, of: str, script: BatchScript) -> None:
         )
 
 
-def starts() -> str:
-    """By what minigrad will start the ranks in a job, in words, as this machine's MPI and srun let it."""
-    if not job.plugins():
-        return "by srun or by the mpiexec beside Python"
-    srun = job.Job("", 1, 0).srun(mpiexec=find_mpiexec() is not None)
+def starter(here: job.Job | None = None) -> str:
+    """By what minigrad starts the ranks of a job, in words, as this machine's MPI and srun let it."""
+    srun = (here or job.Job("", 1, 0)).srun(mpiexec=find_mpiexec() is not None)
     if srun is None:
-        return "by the mpiexec beside Python"
-    plugin = next((word for word in srun if word.startswith("--mpi=")), None)
-    return "by srun as it is set up" if plugin is None else f"by srun {plugin}"
+        return "the mpiexec beside Python"
+    return f"srun {srun[-1]}" if srun[-1].startswith("--mpi=") else "srun as it is set up here"

@@ -15,7 +15,8 @@ from minigrad.declaration import Flag
 from ..registry import class_of, declared_flags, load_strategy, strategy_names
 from .parallel import SEQUENCE_PARALLEL
 
-METAVARS = {bool: "", int: "N", float: "NUMBER", str: "NAME", Path: "FILE"}  # what --help calls values
+# What --help calls a value, by its type.
+METAVARS = {bool: "", int: "N", float: "NUMBER", str: "NAME", Path: "FILE"}
 
 
 class WithOptions:
@@ -64,12 +65,12 @@ def option(default: Any, help: str, *flags: str, **settings: Any) -> Any:
 def fields_of(group: type) -> dict[str, inspect.Parameter]:
     """A command's parameter for each ``option`` among the fields of a dataclass."""
     kinds, parameters = get_type_hints(group), {}
-    for name, default, option in ((f.name, f.default, f.metadata.get("option")) for f in fields(group)):
-        if option is not None:
+    for f in fields(group):
+        if (option := f.metadata.get("option")) is not None:
+            types = (kinds[f.name], *get_args(kinds[f.name]))  # of a union its members, too
             if option.metavar is None:
-                types = (kinds[name], *get_args(kinds[name]))
                 option.metavar = next((METAVARS[kind] for kind in types if kind in METAVARS), None)
-            parameters[name] = keyword(name, default, kinds[name], option)
+            parameters[f.name] = keyword(f.name, f.default, kinds[f.name], option)
     return parameters
 
 

@@ -24,40 +24,6 @@ from .next_command import NextCommand
 from .run_folder import check_writable
 
 
-def show(file: Path, step: int | None, png: Path | None, width: int, console: Console) -> dict[str, Any]:
-    """Print a step of the run whose trace is in ``file``, and draw it to the file ``png`` if there is one.
-
-    The default is the step of median length of all but the first. A pipeline's step is printed below its
-    plan; of several pipelines only the first one is drawn, but a line describes each. Returns the metadata of
-    the trace.
-    """
-    trace, about = read_trace(file)
-    steps = steps_of(trace)
-    if not steps:
-        raise ValueError(f"{file} has no training step: no span of it is called forward, or 'forward 3'")
-    if step is None:
-        step = middle(steps)
-    if not 0 <= step < len(steps):
-        raise ValueError(f"{file} has the steps 0 to {len(steps) - 1}, got --step {step}")
-    part = steps[step]
-    sent = [s for s in part.spans if category(s.what) == "sent"]  # a job of the background is one message
-    lines = [
-        f"step {step} of {len(steps)}, counted from 0: {len(sent):,} messages, "
-        f"{amount(sum(s.bytes for s in sent))}",
-        f"whole run: {summary(trace)}",
-    ]
-    if "pipeline" in about:
-        lines += pipelines(file, part, about["pipeline"], png, width)
-    else:
-        lines += [gantt(part, max(width - 14, 20))]
-        if png is not None:
-            draw(part, png, title=f"step {step}: {summary(part)}")
-    if png is not None:
-        lines += [f"picture in {png}"]
-    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
-    return about
-
-
 def steps_of(trace: Trace) -> list[Trace]:
     """The training steps: each rank's spans from its first forward to the end of its update.
 
@@ -153,8 +119,32 @@ def trace(
         check_writable(png, "--png")
         check_drawing()
     console = new_console()
-    about = show(file, step, png, width or console.width, console)
-    lesson, topic = (
-        ("13", "the gaps in a schedule") if "pipeline" in about else ("06", "what hides a message")
-    )
-    NextCommand(f"minigrad lesson {lesson}", topic).show(console)
+    width = width or console.width
+    run, about = read_trace(file)
+    steps = steps_of(run)
+    if not steps:
+        raise ValueError(f"{file} has no training step: no span of it is called forward, or 'forward 3'")
+    if step is None:
+        step = middle(steps)
+    if not 0 <= step < len(steps):
+        raise ValueError(f"{file} has the steps 0 to {len(steps) - 1}, got --step {step}")
+    part = steps[step]
+    sent = [s for s in part.spans if category(s.what) == "sent"]  # a job of the background is one message
+    lines = [
+        f"step {step} of {len(steps)}, counted from 0: {len(sent):,} messages, "
+        f"{amount(sum(s.bytes for s in sent))}",
+        f"whole run: {summary(run)}",
+    ]
+    if "pipeline" in about:
+        lines += pipelines(file, part, about["pipeline"], png, width)
+    else:
+        lines += [gantt(part, max(width - 14, 20))]
+        if png is not None:
+            draw(part, png, title=f"step {step}: {summary(part)}")
+    if png is not None:
+        lines += [f"picture in {png}"]
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    if "pipeline" in about:
+        NextCommand("minigrad lesson 13", "the gaps in a schedule").show(console)
+    else:
+        NextCommand("minigrad lesson 06", "what hides a message").show(console)

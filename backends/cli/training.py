@@ -164,28 +164,23 @@ class Training(RunSettings):
                 f"note: {ranks.data} ranks share {counted(self.batch, 'sample')} in a step, so "
                 f"{ranks.data - self.batch} of them have none; --batch {ranks.data} gives each one"
             )
-        if ranks.sequence > 1:
-            notes += self.notes_on_tokens(ranks.sequence, ranks.sequence_form)
+        sizes, sharing = self.sized_net.sizes, ranks.sequence  # the ranks that share the tokens of a row
+        if sharing > 1 and sizes["length"] < sharing:
+            notes.append(
+                f"note: {sharing} ranks share rows of {counted(sizes['length'], 'token')}, so "
+                f"{sharing - sizes['length']} of them have none; --length {sharing} gives each one"
+            )
+        elif sharing > 1 and ranks.sequence_form == "ulysses" and sizes["heads"] < sharing:
+            notes.append(
+                f"note: {sharing - sizes['heads']} of {sharing} ranks have no head; "
+                "--sequence-form ring keeps all busy"
+            )
         if ranks.ranks > cores() and not os.environ.get("SLURM_JOB_ID"):
             notes.append(
                 f"note: {ranks.ranks} ranks share {counted(cores(), 'core')}, so each step takes longer than "
                 "on one rank for each core"
             )
         return notes
-
-    def notes_on_tokens(self, ranks: int, form: str) -> list[str]:
-        """How many of the ``ranks`` that share the tokens of a row have no work."""
-        length, heads = self.sized_net.sizes["length"], self.sized_net.sizes["heads"]
-        if length < ranks:
-            return [
-                f"note: {ranks} ranks share rows of {counted(length, 'token')}, so {ranks - length} of them "
-                f"have none; --length {ranks} gives each one"
-            ]
-        if form == "ulysses" and heads < ranks:
-            return [
-                f"note: {ranks - heads} of {ranks} ranks have no head; --sequence-form ring keeps all busy"
-            ]
-        return []
 
     def backend(self, comm: Communicator) -> Strategy:
         """The strategies on this rank."""

@@ -31,7 +31,7 @@ def verdict_of(
     masters.
     """
     columns = COLUMNS[:-1] if rule is None else COLUMNS
-    rows = {d.name: dict(zip(columns, d, strict=False)) for d in differences}
+    rows: dict[str, dict[str, Any]] = {d.name: dict(zip(columns, d, strict=False)) for d in differences}
     scale, loss = rows.pop("loss scale", {}), rows.pop("loss")
     compared = [*rows.values(), loss]
     worst = max(row["max_rel_error"] for row in compared)

@@ -5,7 +5,6 @@ Lecture section: data and model parallelism together. Lesson: 15_scale, by ``pla
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 FORMS = ("ring", "ulysses")
@@ -32,10 +31,6 @@ class Layout(NamedTuple):
     def shape(self) -> tuple[int, int, int, int]:
         """The ranks of data, pipe, sequence and model."""
         return self[:4]
-
-    @property
-    def ranks(self) -> int:
-        return math.prod(self.shape)
 
     def words(self) -> str:
         """The axes that have several ranks: "data 2 x model 4, split tokens"."""

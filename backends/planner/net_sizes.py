@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from .layout import Layout, Place
 from .transfers import Transfer
@@ -71,6 +72,11 @@ class NetSizes(ABC):
     def work(self) -> Sequence[float]:
         """The operations of each layer forward, for one sample."""
 
+    @cached_property
+    def layers(self) -> int:
+        """How many there are."""
+        return len(self.work())
+
     @abstractmethod
     def output(self, layer: int, layout: Layout, place: Place) -> int:
         """The numbers of one sample that a stage at ``place`` whose last layer this is gives to the next."""
@@ -85,7 +91,7 @@ class NetSizes(ABC):
 
     def reason_against(self, layout: Layout, batch: int) -> str | None:
         """Why ranks of this layout would have nothing to do, or cannot be; None if all have."""
-        rows, layers = batch // layout.data, len(self.work())
+        rows, layers = batch // layout.data, self.layers
         if rows < 1:
             return f"{layout.data} ranks share {batch} samples"
         if layout.pipe > layers:

@@ -55,7 +55,7 @@ class RankStep:
         """The layers of the stage; ValueError for several stages without bounds."""
         bounds = self.layout.bounds
         if self.layout.pipe == 1:
-            return range(len(self.net.work()))
+            return range(self.net.layers)
         if len(bounds) != self.layout.pipe + 1:
             raise ValueError(f"{self.layout.pipe} stages need {self.layout.pipe + 1} bounds, got {bounds}")
         return range(bounds[self.place.pipe], bounds[self.place.pipe + 1])

@@ -13,6 +13,7 @@ from minigrad.data import shares
 
 from ..comm.collectives.costs import Machine, allreduce_seconds, fastest_allreduce
 from ..comm.collectives.link import Link
+from ..sequence_parallel.token_order import columns_of
 
 COUNT = 8  # bytes of a number of rows
 Sizes = tuple[int, ...]
@@ -24,10 +25,11 @@ def part_sizes(n: int, ranks: int) -> Sizes:
     return tuple(share.stop - share.start for share in shares(n, ranks))
 
 
-def zigzag_sizes(tokens: int, ranks: int) -> Sizes:
-    """The tokens of each rank, which has two of 2 p blocks: the r-th and the r-th from the end."""
-    blocks = part_sizes(tokens, 2 * ranks)
-    return tuple(blocks[rank] + blocks[-1 - rank] for rank in range(ranks))
+@lru_cache(maxsize=256)
+def token_sizes(tokens: int, ranks: int, form: str) -> Sizes:
+    """The tokens of each of the ranks that share rows: in zig-zag order for a "ring", else consecutive."""
+    columns = columns_of(tokens, ranks, "zigzag" if form == "ring" else "contiguous")
+    return tuple(len(own) for own in columns)
 
 
 class Transfer(ABC):
@@ -63,12 +65,17 @@ class AllReduce(Transfer):
         chunks = part_sizes(self.numbers, self.ranks)
         return 2 * self.numbers - sum(chunks[(rank + hops) % self.ranks] for hops in (1, 2))
 
-    @lru_cache(maxsize=4096)  # noqa: B019
     def seconds(self, link: Link, itemsize: int) -> float:
-        if self.ranks == 1:
-            return 0.0
-        machine, nbytes = Machine([0] * self.ranks, link, link), self.numbers * itemsize
-        return allreduce_seconds(fastest_allreduce(nbytes, machine), nbytes, machine)
+        return seconds_of_sum(self.numbers * itemsize, self.ranks, link)
+
+
+@lru_cache(maxsize=4096)
+def seconds_of_sum(nbytes: int, ranks: int, link: Link) -> float:
+    """Seconds of the fastest all-reduce of ``nbytes``."""
+    if ranks == 1:
+        return 0.0
+    machine = Machine([0] * ranks, link, link)
+    return allreduce_seconds(fastest_allreduce(nbytes, machine), nbytes, machine)
 
 
 @dataclass(frozen=True)

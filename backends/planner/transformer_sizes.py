@@ -24,7 +24,7 @@ from .transfers import (
     Sizes,
     Transfer,
     part_sizes,
-    zigzag_sizes,
+    token_sizes,
 )
 
 STATISTICS = 4  # numbers of both norms of a block, for each token, as the loops of minigrad hold them
@@ -73,35 +73,17 @@ class TransformerSizes(NetSizes):
 
         A block takes 24 S h^2 + 2 S (S + 1) h, as a causal attention leaves out pairs; the scores 2 S h V.
         """
-        block = self.products(self.length, self.heads, self.neurons) + self.core(
-            self.length * (self.length + 1) // 2, self.heads
-        )
-        return [0.0, *[block] * self.blocks, 0.0, 2.0 * self.length * self.width * self.symbols]
+        whole = PartOfTransformer(self, Layout(), Place(), rows=1, table=False)
+        scores = whole.scores(by_tokens=False, tied=True)
+        return [0.0, *[whole.block().forward] * self.blocks, 0.0, scores.forward]
 
     @property
     def head_size(self) -> int:
         return self.width // self.heads
 
-    def products(self, tokens: int, heads: int, neurons: int, through: float | None = None) -> float:
-        """Operations of the linear layers of a block, with so many of the heads and neurons.
-
-        ``through`` are the rows that pass a feed-forward, by default all that tokens choose.
-        """
-        through = tokens * (self.choices if self.experts else 1) if through is None else through
-        gate = 2.0 * tokens * self.width * self.experts
-        return (
-            8.0 * tokens * self.width * heads * self.head_size + 4.0 * through * self.width * neurons + gate
-        )
-
-    def core(self, pairs: float, heads: int) -> float:
-        """Operations of scores and values, for so many pairs of a query and a key."""
-        return 4.0 * pairs * heads * self.head_size
-
     def own_tokens(self, layout: Layout) -> Sizes:
         """The tokens of each rank of the sequence axis."""
-        if layout.sequence > 1 and layout.form == "ring":
-            return zigzag_sizes(self.length, layout.sequence)
-        return part_sizes(self.length, layout.sequence)
+        return token_sizes(self.length, layout.sequence, layout.form)
 
     def splits_table(self, layout: Layout, batch: int) -> bool:
         """Whether the default plan splits the table: where its weights are more than what that sends.
@@ -227,14 +209,13 @@ class PartOfTransformer:
         net, n = self.net, self.rows * self.tokens
         forward: tuple[Transfer, ...] = (self.gathered(),) if by_tokens else ()
         backward: tuple[Transfer, ...] = ()
+        loss = n * (net.itemsize + 2 * INDEX)  # a number, and two indices, of each label
         if self.table:
             maximum, total = AllGather((n,) * self.layout.model), AllReduce(n, self.layout.model)
             forward += (maximum, total, total)  # of each token: largest score, exponentials, its label's
             backward = (self.scattered(),) if by_tokens else (self.sum(),)
-        products = 2.0 * n * net.width * self.symbols
-        loss = n * (net.itemsize + 2 * INDEX)  # a number, and two indices, of each label
-        if self.table:
             loss = n * 2 * INDEX / self.layout.model  # indices of one's own symbols alone
+        products = 2.0 * n * net.width * self.symbols
         nbytes = net.itemsize * n * (net.width + self.symbols) + loss
         parameters = 0 if tied else self.symbols * net.width
         return StageCosts(
@@ -252,7 +233,8 @@ class PartOfTransformer:
         feed_forward = (2 * h + 1) * self.neurons + h
         experts = self.own_experts() * feed_forward
         parameters = 4 * h + 4 * mine * h + h + (experts + net.experts * h if net.experts else feed_forward)
-        products = self.rows * net.products(self.tokens, self.heads, self.neurons, self.expert_rows())
+        gate, projections = 2.0 * self.tokens * h * net.experts, 8.0 * self.tokens * h * mine
+        products = self.rows * (projections + 4.0 * self.expert_rows() * h * self.neurons + gate)
         core = self.core()
         return StageCosts(
             parameters,
@@ -298,10 +280,13 @@ class PartOfTransformer:
         return (AllGather(tuple(self.rows * n * net.choices * INDEX // net.itemsize for n in tokens)),)
 
     def core(self) -> float:
-        """Operations of scores and values: a ring's ranks have as many pairs each, by zig-zag."""
+        """Operations of scores and values of the pairs of a query and a key.
+
+        A ring's ranks have as many pairs each, by zig-zag.
+        """
         all_pairs = self.net.length * (self.net.length + 1) / 2
         pairs = all_pairs if self.exchanges_heads else all_pairs / self.layout.sequence
-        return self.rows * self.net.core(pairs, self.core_heads)
+        return self.rows * (4.0 * pairs * self.core_heads * self.net.head_size)
 
     def activations(self) -> float:
         """Bytes of a block, by ``activation_memory``.

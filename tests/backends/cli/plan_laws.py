@@ -11,8 +11,9 @@ from unittest.mock import patch
 from rich.console import Console
 
 from backends.cli import plan_measurement
-from backends.cli.plan_command import PlanOptions, in_words, print_table, sizes_of, time_in_words
+from backends.cli.plan_command import PlanOptions, in_words, print_table, sizes_of
 from backends.cli.plan_measurement import REPETITIONS, SECONDS, SIDE, PlanMeasurement
+from backends.comm.timeline import duration
 from backends.planner import best_first
 from minigrad.models import NETS
 
@@ -31,9 +32,9 @@ def table_keeps_its_numbers(options: PlanOptions, width: int, measured: int) -> 
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
     assert len(rows) == len(fitting), f"{len(fitting)} layouts in {len(rows)} lines"
     for row, e in zip(rows, fitting, strict=True):
-        needed = ["x".join(map(str, e.layout.shape)), str(e.layout.micro), time_in_words(e.seconds)]
+        needed = ["x".join(map(str, e.layout.shape)), str(e.layout.micro), duration(e.seconds)]
         needed += [in_words(sum(e.sent.values())), in_words(e.memory.total)]
-        needed += [time_in_words(here[e.layout])] if e.layout in here and width >= 100 else []
+        needed += [duration(here[e.layout])] if e.layout in here and width >= 100 else []
         assert not set(needed) - set(row), f"{set(needed) - set(row)} is not in {row}, at {width} columns"
         assert "…" not in "".join(row), row
     longest = max(len(line) for line in lines if "│" in line)

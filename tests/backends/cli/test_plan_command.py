@@ -14,17 +14,9 @@ from hypothesis import given
 
 from backends.cli import plan_command
 from backends.cli.main import app
-from backends.cli.plan_command import (
-    UNITS,
-    PlanOptions,
-    command_of,
-    config_of,
-    in_words,
-    nbytes_of,
-    sizes_of,
-    time_in_words,
-)
+from backends.cli.plan_command import UNITS, PlanOptions, command_of, config_of, in_words, nbytes_of, sizes_of
 from backends.cli.plan_measurement import REPETITIONS, PlanMeasurement
+from backends.comm.timeline import duration
 from backends.grid import AXES
 from backends.planner import best_first, layouts
 from minigrad.models import NETS
@@ -213,5 +205,5 @@ def test_numbers_have_units():
         "5.68 GB",
         "3e+03 TB",
     ]
-    assert [time_in_words(n) for n in (2.5, 0.0123, 4.2e-5)] == ["2.5 s", "12.3 ms", "42 us"]
+    assert [duration(n) for n in (2.5, 0.0123, 4.2e-5)] == ["2.5 s", "12.3 ms", "42 us"]
     assert plan_command.DEFAULT.memory == nbytes_of(PlanOptions().memory)

@@ -5,6 +5,7 @@ train in it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -114,7 +115,7 @@ def counted_step(net: Net, layout: Layout, batch: int) -> list[dict[str, Any]]:
             "state": sum(a.nbytes for a in state),
         }
 
-    return run_ranks(layout.ranks, work)
+    return run_ranks(math.prod(layout.shape), work)
 
 
 def sends_what_ranks_send(sizes: NetSizes, net: Net, layout: Layout, batch: int) -> None:
@@ -154,7 +155,7 @@ def holds_what_tapes_hold(sizes: NetSizes, net: Net, layout: Layout, batch: int)
             more += 8 * net.sample[0]  # the columns of all ranks
         return tape.nbytes, more
 
-    for number, (nbytes, more) in enumerate(run_ranks(layout.ranks, work)):
+    for number, (nbytes, more) in enumerate(run_ranks(math.prod(layout.shape), work)):
         place = Place(*map(int, np.unravel_index(number, layout.shape)))
         activations = RankStep(sizes, layout, place, batch).memory().activations + more
         assert abs(activations - nbytes) < 1e-6, f"{place}: {activations}, its tape has {nbytes}"
@@ -308,7 +309,7 @@ def finds_the_best(net: NetSizes, ranks: int, hardware: Hardware, batch: int) ->
     assert [e.layout for e in few.fitting] == [e.layout for e in plans.fitting[:3]], "others are the best"
     assert len(few.fitting) + few.slower == len(plans.fitting) and few.over == plans.over
     listed = [e.layout for e in plans.fitting] + [layout for layout, _ in plans.over]
-    assert len(set(listed)) == len(listed) and all(layout.ranks == ranks for layout in listed)
+    assert len(set(listed)) == len(listed) and all(math.prod(layout.shape) == ranks for layout in listed)
     shapes = {
         (d, p, s, m)
         for d in range(1, ranks + 1)

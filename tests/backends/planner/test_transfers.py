@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from backends.comm.collectives.link import Link
-from backends.planner.transfers import AllGather, AllReduce, KeyRing, zigzag_sizes
+from backends.planner.transfers import AllGather, AllReduce, KeyRing, token_sizes
 from tests.backends.planner import transfer_laws as laws
 
 RANKS = st.integers(1, 5)
@@ -50,7 +50,7 @@ def test_even_sizes_are_the_closed_forms(p):
 @given(st.integers(0, 40), RANKS)
 def test_zigzag_shares_pairs(tokens, ranks):
     """A rank's two blocks have, where 2 p divides S, S (S + 1) / (2 p) pairs of query and key."""
-    sizes = zigzag_sizes(tokens, ranks)
+    sizes = token_sizes(tokens, ranks, "ring")
     assert sum(sizes) == tokens and len(sizes) == ranks
     if tokens % (2 * ranks) == 0:
         n = tokens // (2 * ranks)
