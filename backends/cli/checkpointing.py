@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ..checkpoint.training_state import refuse_unresumable
 from ..launch.restarts import Restarts
 from .strategy_flags import option
 
-PANEL: dict[str, Any] = {"rich_help_panel": "Checkpoints"}
+checkpoint_option = partial(option, rich_help_panel="Checkpoints")
 AXIS_OF_TOKENS = {"sequence": 1, "sequence_form": "ring", "sequence_options": {}}
 """Settings that checkpoints have since the sequence axis; those before are of one rank."""
 LAYOUT = (
@@ -41,23 +42,21 @@ FREE = (
 class CheckpointOptions:
     """Where and how often a training writes checkpoints, and the folder of those that it goes on from."""
 
-    checkpoint: Path | None = option(
+    checkpoint: Path | None = checkpoint_option(
         None,
         "write checkpoints into this folder, also at the end and at a signal; --resume goes on from it",
         metavar="DIR",
-        **PANEL,
     )
-    every: int = option(100, "number of steps between two checkpoints", min=1, **PANEL)
-    keep: int = option(2, "number of the newest checkpoints that are kept", min=1, **PANEL)
-    resume: Path | None = option(
+    every: int = checkpoint_option(100, "number of steps between two checkpoints", min=1)
+    keep: int = checkpoint_option(2, "number of the newest checkpoints that are kept", min=1)
+    resume: Path | None = checkpoint_option(
         None,
         "go on from the newest whole checkpoint in this folder, and write others into it; a larger --epochs "
         "goes on after the end",
         metavar="DIR",
-        **PANEL,
     )
-    restarts: int = option(
-        0, "start again from the newest checkpoint, at most N times, when a process has died", min=0, **PANEL
+    restarts: int = checkpoint_option(
+        0, "start again from the newest checkpoint, at most N times, when a process has died", min=0
     )
 
     def check(self, backend: Strategy | None, config: dict[str, Any]) -> None:

@@ -287,7 +287,7 @@ def hanging(text: str, margin: int, columns: int) -> str:
 
 def doctor(
     hosts: Annotated[
-        Path | None, typer.Option(help="measure the links between the hosts in this file", metavar="FILE")
+        Path | None, typer.Option(help="measure the links between the hosts in this file")
     ] = None,
     json: Json = None,
 ) -> None:

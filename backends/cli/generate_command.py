@@ -20,11 +20,11 @@ def write(
     prompt: Annotated[
         str | None, typer.Option(help="how the text begins (default: The, where known)", metavar="TEXT")
     ] = None,
-    symbols: Annotated[int, typer.Option(help="symbols to write", metavar="N", min=1)] = 200,
+    symbols: Annotated[int, typer.Option(help="symbols to write", min=1)] = 200,
     temperature: Annotated[
-        float, typer.Option(help="0: always the likeliest symbol; 1: as the model learned", metavar="NUMBER")
+        float, typer.Option(help="0: always the likeliest symbol; 1: as the model learned")
     ] = 0.8,
-    seed: Annotated[int, typer.Option(help="random seed of what is drawn", metavar="N", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="random seed of what is drawn", min=0)] = 0,
 ) -> None:
     """Write a text as a trained transformer would go on from a prompt."""
     saved = load_model(file)

@@ -13,6 +13,10 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+# What --help calls the value of an option that does not say, by the name of its type in typer or in Click.
+METAVARS = {"boolean": "", "float": "NUMBER", "path": "FILE", "str": "NAME", "text": "NAME"}
+METAVARS |= dict.fromkeys(("int", "int range", "integer", "integer range"), "N")
+
 
 class LazyCommand(TyperCommand):
     """The command of an entry point, which names a function or a ``typer.Typer``.
@@ -52,7 +56,12 @@ class LazyCommand(TyperCommand):
         if not isinstance(app, typer.Typer):
             function, app = app, typer.Typer(add_completion=False)
             app.command()(function)
-        return typer.main.get_command(app)
+        command = typer.main.get_command(app)
+        for one in getattr(command, "commands", {self.name: command}).values():
+            for parameter in one.params:
+                if parameter.metavar is None and parameter.param_type_name == "option":
+                    parameter.metavar = METAVARS.get(parameter.type.name)
+        return command
 
     def make_context(self, *arguments: Any, **settings: Any) -> Any:
         """The context in which the command itself runs."""

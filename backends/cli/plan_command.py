@@ -24,7 +24,7 @@ from ..words import counted
 from .console import new_console
 from .net_settings import NetSettings
 from .next_command import NextCommand, arguments
-from .options import ParallelOptions, positive
+from .options import ParallelOptions, checked_by, positive
 from .parallel import ParallelConfig
 from .plan_measurement import STEPS, PlanMeasurement
 from .run_folder import Json, check_writable, write_json
@@ -71,10 +71,7 @@ class PlanOptions(NetSettings):
         None, "samples in a step over all ranks (default: the net's)", min=1, max=1_000_000
     )
     memory: str = option(
-        "24GB",
-        "what a rank may hold: 24GB, 512MiB",
-        metavar="BYTES",
-        callback=lambda text: nbytes_of(text) and text,
+        "24GB", "what a rank may hold: 24GB, 512MiB", metavar="BYTES", callback=checked_by(nbytes_of)
     )
     flops: float | None = positive("--flops", "operations that a rank computes in a second (default: 1e13)")
     bandwidth: float | None = positive(

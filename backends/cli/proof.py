@@ -122,11 +122,9 @@ def prove(
     ranks: ParallelOptions,
     proof: Proof,
     json: Json = None,
-    svg: Annotated[
-        Path | None, typer.Option(help="also draw the table to this SVG file", metavar="FILE")
-    ] = None,
+    svg: Annotated[Path | None, typer.Option(help="also draw the table to this SVG file")] = None,
     locate: Annotated[
-        bool, typer.Option("--locate", help="also find the first tensor of the step that differs", metavar="")
+        bool, typer.Option("--locate", help="also find the first tensor of the step that differs")
     ] = False,
     *,
     flags: dict[str, Any],

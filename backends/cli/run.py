@@ -18,16 +18,11 @@ app = typer.Typer(add_completion=False)
 @app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def run(
     script: Annotated[list[str], typer.Argument(help="a Python file and its arguments", metavar="SCRIPT...")],
-    ranks: Annotated[int, typer.Option("-n", help="number of processes", metavar="N")] = cores(),
-    hosts: Annotated[
-        Path | None, typer.Option(help="print the command for the hosts in this file", metavar="FILE")
-    ] = None,
-    survive: Annotated[
-        bool, typer.Option("--survive", help="go on when a rank is killed", metavar="")
-    ] = False,
+    ranks: Annotated[int, typer.Option("-n", help="number of processes")] = cores(),
+    hosts: Annotated[Path | None, typer.Option(help="print the command for the hosts in this file")] = None,
+    survive: Annotated[bool, typer.Option("--survive", help="go on when a rank is killed")] = False,
     oversubscribe: Annotated[
-        bool,
-        typer.Option("--oversubscribe", help="allow more ranks than cores and memory can hold", metavar=""),
+        bool, typer.Option("--oversubscribe", help="allow more ranks than cores and memory can hold")
     ] = False,
 ) -> None:
     """Run a Python script on MPI processes, on this machine or in the current Slurm job."""

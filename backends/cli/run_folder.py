@@ -30,7 +30,7 @@ LOG = "metrics.jsonl"  # of a training, in its folder, from its first step on
 FIGURES = "metrics.json"  # at its end, beside the log
 MODEL = "model.safetensors"
 CURVES = "curves.png"
-Json = Annotated[Path | None, typer.Option(help="also write the results to this JSON file", metavar="FILE")]
+Json = Annotated[Path | None, typer.Option(help="also write the results to this JSON file")]
 
 
 class RunFolder:

@@ -67,15 +67,9 @@ def load_model(file: Path, net: str | None = None) -> SavedModel:
 
 def test(
     file: Annotated[Path, typer.Argument(help="model file that train or Module.save wrote")],
-    net: Annotated[
-        str | None, typer.Option(help="net of the model (default: as the file says)", metavar="NAME")
-    ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="data set (default: the one of the training)", metavar="NAME")
-    ] = None,
-    text: Annotated[
-        Path | None, typer.Option(help="text (default: the one of the training)", metavar="FILE")
-    ] = None,
+    net: Annotated[str | None, typer.Option(help="net of the model (default: as the file says)")] = None,
+    dataset: Annotated[str | None, typer.Option(help="data set (default: the one of the training)")] = None,
+    text: Annotated[Path | None, typer.Option(help="text (default: the one of the training)")] = None,
 ) -> None:
     """Count how many test images a trained model classifies correctly, or measure its loss on a text."""
     if dataset is not None:

@@ -35,7 +35,7 @@ def slurm(
     ],
     script: BatchScript,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="write the script to this file", metavar="FILE")
+        Path | None, typer.Option("-o", "--output", help="write the script to this file")
     ] = None,
 ) -> None:
     """Print a batch script for Slurm: a command on several nodes, which goes on from its checkpoints."""

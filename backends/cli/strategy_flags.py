@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields, is_dataclass
-from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -14,9 +13,6 @@ from minigrad.declaration import Flag
 
 from ..registry import class_of, declared_flags, load_strategy, strategy_names
 from .parallel import SEQUENCE_PARALLEL
-
-# What --help calls a value, by its type.
-METAVARS = {bool: "", int: "N", float: "NUMBER", str: "NAME", Path: "FILE"}
 
 
 class WithOptions:
@@ -64,14 +60,12 @@ def option(default: Any, help: str, *flags: str, **settings: Any) -> Any:
 
 def fields_of(group: type) -> dict[str, inspect.Parameter]:
     """A command's parameter for each ``option`` among the fields of a dataclass."""
-    kinds, parameters = get_type_hints(group), {}
-    for f in fields(group):
-        if (option := f.metadata.get("option")) is not None:
-            types = (kinds[f.name], *get_args(kinds[f.name]))  # of a union its members, too
-            if option.metavar is None:
-                option.metavar = next((METAVARS[kind] for kind in types if kind in METAVARS), None)
-            parameters[f.name] = keyword(f.name, f.default, kinds[f.name], option)
-    return parameters
+    hints = get_type_hints(group)
+    return {
+        f.name: keyword(f.name, f.default, hints[f.name], f.metadata["option"])
+        for f in fields(group)
+        if "option" in f.metadata
+    }
 
 
 def keyword(name: str, default: Any, kind: Any, option: Any) -> inspect.Parameter:

@@ -105,13 +105,11 @@ def show_trace(trace: Trace, picture: Path, console: Console) -> None:
 def trace(
     file: Annotated[Path, typer.Argument(help="file that train --trace wrote", metavar="FILE")],
     step: Annotated[
-        int | None,
-        typer.Option(help="number of the step, from 0 (default: a step of median length)", metavar="N"),
+        int | None, typer.Option(help="number of the step, from 0 (default: a step of median length)")
     ] = None,
-    png: Annotated[Path | None, typer.Option(help="also draw it to this PNG file", metavar="FILE")] = None,
+    png: Annotated[Path | None, typer.Option(help="also draw it to this PNG file")] = None,
     width: Annotated[
-        int | None,
-        typer.Option(min=20, help="width of the drawing in columns (default: the terminal's)", metavar="N"),
+        int | None, typer.Option(min=20, help="width of the drawing in columns (default: the terminal's)")
     ] = None,
 ) -> None:
     """Show one step of a traced run; for a pipeline, next to its planned schedule."""

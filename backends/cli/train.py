@@ -36,12 +36,9 @@ def train(
     checkpoints: CheckpointOptions,
     json: Json = None,
     trace: Annotated[
-        Path | None,
-        typer.Option(help="write a trace, for ui.perfetto.dev and minigrad trace", metavar="FILE"),
+        Path | None, typer.Option(help="write a trace, for ui.perfetto.dev and minigrad trace")
     ] = None,
-    log: Annotated[
-        bool, typer.Option("--log", help="print one line an epoch, and no progress bar", metavar="")
-    ] = False,
+    log: Annotated[bool, typer.Option("--log", help="print one line an epoch, and no progress bar")] = False,
     *,
     flags: dict[str, Any],
 ) -> None:

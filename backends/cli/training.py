@@ -69,7 +69,7 @@ class Training(RunSettings):
     )
     epochs: int = option(8, "number of passes over the training samples", min=1)
     batch: int | None = option(
-        64, "number of samples in a step over all ranks, or all", parser=str, callback=batch_size
+        64, "number of samples in a step over all ranks, or all", parser=str, metavar="N", callback=batch_size
     )
     optimizer: str = option("sgd", f"one of {', '.join(OPTIMIZERS)}", callback=checked_by(find_optimizer))
     lr: float | None = positive("--lr", "learning rate (default: the optimizer's own, or the net's)")
