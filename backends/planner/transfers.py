@@ -175,9 +175,9 @@ class ExpertAllToAll(Transfer):
     def sent(self, rank: int) -> int:
         first = sum(self.own[:rank])
         mine = range(first, first + self.own[rank])
-        given = sum(n for e, n in enumerate(self.rows_of[rank]) if e not in mine)
-        got = sum(rows[e] for other, rows in enumerate(self.rows_of) for e in mine if other != rank)
-        return 2 * self.width * (given + got)
+        to_others = sum(n for e, n in enumerate(self.rows_of[rank]) if e not in mine)
+        from_others = sum(rows[e] for other, rows in enumerate(self.rows_of) for e in mine if other != rank)
+        return 2 * self.width * (to_others + from_others)
 
     def nbytes(self, rank: int, itemsize: int) -> int:
         return itemsize * self.sent(rank) + COUNT * (sum(self.own) - self.own[rank])
