@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from minigrad.data import Batch, shares
 from minigrad.declaration import Declaration
 from minigrad.device import Array, array_module, unflatten
@@ -18,12 +20,12 @@ from minigrad.placed_state import PlacedState
 
 from ..comm.collectives import barrier
 from ..comm.communicator import Communicator
-from ..consistency import bits_of_checksum, other_batch_error, refuse_half
+from ..consistency import other_batch_error, refuse_half
 from .data_parallel import DataParallel
+from .step_summary import BACKWARDS, StepSummary
 
 COLLECTOR = 0
 PUSH, PULL = 30101, 30102  # tags
-VERSION, SHARE, BATCH, LOSS = range(4)  # the first figures of a push
 
 
 @dataclass
@@ -110,36 +112,40 @@ class BackupWorkers(DataParallel):
             return batch[:0]
         return batch[shares(len(batch), len(self.workers))[self.workers.index(self.rank)]]
 
-    def finish(self, model: Module, loss: float) -> float:
-        """Leave in ``grad`` the mean of the first gradients of this version; the loss of their samples."""
+    def use_ranks(self, model: Module) -> None:
+        """Summarize each worker's step as that of one rank, so that a mean of summaries is one, too."""
+        self.step_summary = StepSummary(model, 0, 1)
+
+    def reduce(self) -> list[Array]:
+        """The mean of the messages with the first gradients of this version; a push adds the version."""
         if self.size == 1:
-            return super().finish(model, loss)
+            return super().reduce()
+        messages = [bucket.message for bucket in self.buckets]
         if self.rank == COLLECTOR:
             mean = self.collect()
         else:
             if self.version not in self.means:
-                self.comm.send(self.push(loss), COLLECTOR, PUSH)
+                xp = array_module(messages[0])
+                version = xp.asarray([self.version], messages[0].dtype)
+                self.comm.send(xp.concatenate([version, *messages]), COLLECTOR, PUSH)
                 self.means.update(enumerate(self.comm.recv(COLLECTOR, PULL), self.version))
             mean = self.means.pop(self.version)
-        self.summary.start_again()
         self.version += 1
-        return self.use(mean)
+        return unflatten(mean[1:], messages)
+
+    def allocate_message(self, size: int, dtype: np.dtype) -> Array:
+        """Memory of this rank alone, for which no worker waits."""
+        return array_module(self.summary.parameters[0].data).zeros(size, dtype)
 
     def finalize(self, model: Module) -> None:
         """The collector answers late workers until all have all updates."""
         while any(count < self.version for count in self.received.values()):
             self.refuse(*self.comm.recv_any(PUSH))
 
-    def push(self, loss: float) -> Array:
-        """This rank's figures, statistics and gradients, such that the contributors' arrays can be added."""
-        parameters, fraction = self.summary.parameters, self.summary.batch_fraction
-        xp, dtype = array_module(parameters[0].data), parameters[0].dtype
-        batch = self.summary.batch_checksum % (1 << bits_of_checksum(dtype))
-        reached = [float(p.grad is not None) for p in parameters]
-        figures = xp.asarray([self.version, fraction, batch, loss, *reached], dtype)
-        statistics = (self.summary.share(s, fraction) for s in self.summary.statistics())
-        grads = (xp.zeros(p.size, dtype) if p.grad is None else p.grad.reshape(-1) for p in parameters)
-        return xp.concatenate([figures, self.summary.written().astype(dtype), *statistics, *grads])
+    def figures(self, push: Array) -> tuple[int, float, int]:
+        """The version, the share of the batch and the batch's checksum in a ``push``."""
+        _, share, count = push[-len(self.summary) :][:3].tolist()
+        return int(push[0]), share, round(count) // BACKWARDS
 
     def collect(self) -> Array:
         """Wait for the gradients of this version; send their mean to the workers that wait, and return it."""
@@ -147,10 +153,13 @@ class BackupWorkers(DataParallel):
         idle = []
         while len(pushes) < self.quorum:
             worker, push = self.comm.recv_any(PUSH)
-            self.check_batch_of(worker, push)
-            if push[VERSION] != self.version:
+            version, share, batch = self.figures(push)
+            first, expected = self.batches.setdefault(version, (worker, batch)) if batch else (worker, 0)
+            if batch != expected:
+                raise other_batch_error(worker, first)
+            if version != self.version:
                 self.refuse(worker, push)
-            elif push[SHARE]:
+            elif share:
                 pushes[worker] = push
             else:
                 idle.append(worker)
@@ -158,7 +167,7 @@ class BackupWorkers(DataParallel):
         for push in others:
             mean += push
             self.comm.charge_reduction(push.nbytes)
-        mean /= float(mean[SHARE])
+        mean /= self.figures(mean)[1]
         self.means[self.version] = mean
         self.updates.append(Update(self.version, list(pushes)))
         for worker in [*pushes, *idle]:
@@ -166,17 +175,10 @@ class BackupWorkers(DataParallel):
         # Clipping must not change a mean that is still to be sent.
         return mean.copy() if self.version in self.means else mean
 
-    def check_batch_of(self, worker: int, push: Array) -> None:
-        """Raise ValueError for a worker that was given another batch than the first one in this step."""
-        if push[BATCH]:
-            first, batch = self.batches.setdefault(int(push[VERSION]), (worker, int(push[BATCH])))
-            if int(push[BATCH]) != batch:
-                raise other_batch_error(worker, first)
-
     def refuse(self, worker: int, push: Array) -> None:
         """Drop a gradient that came after its update, and send its worker all updates since."""
-        version = int(push[VERSION])
-        if push[SHARE]:
+        version, share, _ = self.figures(push)
+        if share:
             self.updates[version].dropped.append(worker)
         self.answer(worker, version)
 
@@ -188,17 +190,3 @@ class BackupWorkers(DataParallel):
         self.received[worker] = version + len(news)
         for old in range(min(self.means), min(self.received.values())):
             del self.means[old]
-
-    def use(self, mean: Array) -> float:
-        """Copy gradients and running statistics from ``mean``; return the loss."""
-        parameters, statistics = self.summary.parameters, self.summary.statistics()
-        start = LOSS + 1 + len(parameters) + len(statistics)
-        loss, *flags = mean[LOSS:start].tolist()
-        flags, written = flags[: len(parameters)], flags[len(parameters) :]
-        views = unflatten(mean[start:], [*statistics, *parameters])
-        for s, view, is_written in zip(statistics, views, written, strict=False):
-            if is_written:
-                s[...] = view
-        for parameter, g, reached in zip(parameters, views[len(statistics) :], flags, strict=True):
-            parameter.grad = g if reached else None
-        return loss

@@ -239,9 +239,9 @@ BUGS = [
         "self.center += self.allreduce(self.comm, pull) / self.size", the_spring_conserves_the_sum,
         "Arrays are not equal"),
     Bug("a late gradient is taken for a fresh one", "BackupWorkers.collect",
-        "if push[VERSION] != self.version:", "if False:", an_update_is_serial_on_its_contributors,
+        "if version != self.version:", "if False:", an_update_is_serial_on_its_contributors,
         "Not equal to tolerance"),
     Bug("the mean is over all workers, not over the first", "BackupWorkers.collect",
-        "    mean /= float(mean[SHARE])\n", "", an_update_is_serial_on_its_contributors,
+        "    mean /= self.figures(mean)[1]\n", "", an_update_is_serial_on_its_contributors,
         "Not equal to tolerance"),
 ]  # fmt: skip

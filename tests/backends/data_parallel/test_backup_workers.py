@@ -115,9 +115,11 @@ BUGS = {
         ("Update(self.version, list(pushes))", "Update(self.version, [w % 100 for w in pushes])"),
     ],
     "divides by all workers": [
-        ("float(mean[SHARE])", "(float(mean[SHARE]) * len(self.workers) / len(pushes))")
+        ("mean /= self.figures(mean)[1]", "mean /= self.figures(mean)[1] * len(self.workers) / len(pushes)")
     ],
-    "a plain mean of uneven shares": [("mean /= float(mean[SHARE])", "mean[3:] /= len(pushes)")],
+    "a plain mean of uneven shares": [
+        ("mean /= self.figures(mean)[1]", "mean[: -len(self.summary)] /= len(pushes)")
+    ],
     "takes the same worker twice": [("for push in others:", "for push in [*others, *others[:1]]:")],
     "waits for all": [("len(self.workers) - backups", "len(self.workers)")],
     "takes one too few": [
