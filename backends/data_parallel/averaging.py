@@ -32,14 +32,24 @@ from .allreduce_choice import AllreduceChoice, prepare_allreduce
 from .flat import FlatLayout
 
 
-class ModelAveraging(Strategy):
-    """Each rank updates its own model from its own share; every ``period`` updates the models are combined.
+class ParallelSGD(Strategy):
+    """Independent training, and one average at the very end (Zinkevich, Weimer, Smola and Li 2010).
 
-    By mathematics not equal to ``Serial``, except on one rank, which does the same to the last bit. Loss and
-    gradients of a step are means over this rank's share (0 where that is empty). A checkpoint holds the
-    losses of rank 0, from which all ranks resume. With ``same_start`` all ranks start with the parameters of
-    rank 0, otherwise each with its own. With ``local_batches`` every rank passes its own samples and trains
-    on all of them, otherwise all ranks pass the whole batch.
+    Each rank updates its own model from its own share. After ``place`` one all-reduce in the whole run: 1 +
+    parameters + running statistics elements (and in the second step a number from each rank, by which they
+    see that they have the same batch). The strategies that derive from it combine the models every ``period``
+    updates.
+
+    By mathematics not equal to ``Serial``, except on one rank, which does the same to the last bit. For
+    networks the result is far from it: models that diverge for epochs have a poor mean, and more ranks make
+    it worse (``benchmarks/README.md`` has figures; ``LocalSGD`` stays close). Loss and gradients of a step
+    are means over this rank's share (0 where that is empty). A checkpoint holds the losses of rank 0, from
+    which all ranks resume.
+
+    With ``same_start`` all ranks start with the parameters of rank 0, otherwise each with its own, which is
+    worth little: networks that began differently have their hidden neurons in different orders. With
+    ``local_batches`` every rank passes its own samples and trains on all of them, otherwise all ranks pass
+    the whole batch.
     """
 
     own_state = ("updates", "samples")
@@ -119,18 +129,7 @@ class ModelAveraging(Strategy):
         self.samples = 0
 
 
-class ParallelSGD(ModelAveraging):
-    """Independent training, and one average at the very end (Zinkevich, Weimer, Smola and Li 2010).
-
-    After ``place`` one all-reduce in the whole run: 1 + parameters + running statistics elements (and in the
-    second step a number from each rank, by which they see that they have the same batch). For networks the
-    result is far from ``Serial``: models that diverge for epochs have a poor mean, and more ranks make it
-    worse (``benchmarks/README.md`` has figures; ``LocalSGD`` stays close). With ``same_start`` False it is
-    worth little: networks that began differently have their hidden neurons in different orders.
-    """
-
-
-class LocalSGD(ModelAveraging):
+class LocalSGD(ParallelSGD):
     """Parameters are averaged every ``period`` updates and at the end: ceil(updates / period) all-reduces.
 
     Each rank is weighted by its samples since the last average. With ``average_momentum`` the state of the
@@ -231,7 +230,7 @@ class DiLoCo(LocalSGD):
         self.layout.load(self.common)
 
 
-class ElasticAveraging(ModelAveraging):
+class ElasticAveraging(ParallelSGD):
     """A spring pulls each model towards a common center: EASGD (Zhang, Choromanska and LeCun 2015).
 
     Every ``period`` updates d_i = alpha (x_i - c), x_i <- x_i - d_i and c <- c + sum of the d_i, in the form
@@ -256,7 +255,7 @@ class ElasticAveraging(ModelAveraging):
         if not 0 <= self.alpha <= 1:
             raise ValueError(f"alpha is a share of the way to the center, 0 to 1, got {alpha}")
 
-    own_state = (*ModelAveraging.own_state, "center")
+    own_state = (*ParallelSGD.own_state, "center")
 
     def place(self, model: Module) -> Module:
         model = super().place(model)

@@ -20,9 +20,10 @@ from ..comm.collectives import AUTOMATIC, Allreduce, AutomaticAllreduce
 from ..comm.communicator import Communicator
 from .allreduce_choice import AllreduceChoice
 from .bucket import Bucket, make_buckets
-from .bucket_size import best_bucket_bytes
 from .data_parallel import DataParallel
 from .flat import buckets
+
+MOST = 64  # buckets, where their size is chosen
 
 
 class Reducer(NamedTuple):
@@ -161,6 +162,30 @@ class Bucketed(DataParallel):
             self.reducer.close()
             del self.start, self.poll
         self.reducer, self.bucket_of, self.waiting = None, {}, deque()
+
+
+def step_seconds(count: int, nbytes: int, backward: float, seconds: Callable[[float], float]) -> float:
+    """Backward and the sums of ``count`` even buckets: C_j = max(R_j, C_(j-1)) + c_j (Li et al. 2020).
+
+    Backward takes ``backward`` seconds and fills one bucket after the other; ``seconds`` are those of an
+    all-reduce, by bytes.
+    """
+    each, end = seconds(nbytes / count), 0.0
+    for bucket in range(1, count + 1):
+        end = max(bucket / count * backward, end) + each
+    return end
+
+
+def best_bucket_bytes(nbytes: int, seconds: Callable[[float], float]) -> int:
+    """The size of the buckets, of at most ``MOST``, with which a step takes least.
+
+    Backward is taken to last as long as one all-reduce of all ``nbytes``: where it is much shorter or longer,
+    the size matters little. For c(n) = alpha + n beta the best number of buckets is near
+    sqrt(nbytes beta / alpha).
+    """
+    backward = seconds(nbytes)
+    count = min(range(1, MOST + 1), key=lambda count: step_seconds(count, nbytes, backward, seconds))
+    return max(1, -(-nbytes // count))
 
 
 def cores_are_shared(comm: Communicator, model: Module) -> bool:

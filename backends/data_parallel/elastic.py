@@ -26,7 +26,6 @@ from minigrad.work import ForwardBackward, Loss, forward_backward_pass
 
 from ..comm.collectives import Allreduce, allgather, allreduce
 from ..comm.communicator import Communicator
-from ..comm.recoverable import Recoverable
 from .allreduce_choice import AllreduceChoice
 from .data_parallel import DataParallel
 from .state_transfer import recv_state, send_state
@@ -195,19 +194,18 @@ class Elastic(DataParallel):
 
         Raises RuntimeError where no rank that trains is alive.
         """
-        formed: list[tuple[Plan, Recoverable]] = []
 
         def work() -> None:
             rows = allgather(self.world, np.array([self.trains, goal, self.steps]))
-            plan = Plan.of([(bool(trains), goal, step) for trains, goal, step in np.array(rows).tolist()])
-            self.transfer_state(plan)
-            everyone = len(plan.trainers) == self.world.size
-            team = self.world if everyone else self.world.split(int(self.world.rank in plan.trainers))
-            formed.append((plan, team))
+            self.plan = Plan.of(np.array(rows).tolist())
+            self.transfer_state(self.plan)
+            everyone = len(self.plan.trainers) == self.world.size
+            trains = self.world.rank in self.plan.trainers
+            self.team = self.world if everyone else self.world.split(int(trains))
 
         if not self.world.completes(work):
             return False
-        plan, self.team = formed[-1]
+        plan = self.plan
         self.trainers, self.trains = plan.trainers, self.world.rank in plan.trainers
         self.note_changes(plan)
         self.comm, self.rank, self.size = self.team, self.team.rank, self.team.size
@@ -255,7 +253,7 @@ class Plan(NamedTuple):
     is_end: bool
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[bool, int, int]]) -> Plan:
+    def of(cls, rows: Sequence[Sequence[int]]) -> Plan:
         """From each rank's row: whether it trains, the number of ranks that should, the steps taken.
 
         The row of the first rank that trains counts. Raises RuntimeError where none does.

@@ -88,12 +88,8 @@ class ProportionalDataParallel(DataParallel):
         loss = super().finish(model, loss)
         self.steps += 1
         if self.steps % self.every == 0:
-            self.speeds = [float(s[0]) for s in allgather(self.comm, np.array([self.speed()]))]
+            is_known = self.samples and self.seconds > 0
+            speed = self.samples / self.seconds if is_known else 2 * self.speeds[self.rank]
+            self.speeds = [float(s[0]) for s in allgather(self.comm, np.array([speed]))]
             self.samples, self.seconds = 0, 0.0
         return loss
-
-    def speed(self) -> float:
-        """This rank's samples per second since the last exchange; 0 if unknown."""
-        if self.samples and self.seconds > 0:
-            return self.samples / self.seconds
-        return 2 * self.speeds[self.rank]

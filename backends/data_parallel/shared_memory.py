@@ -51,7 +51,7 @@ class SharedMemoryState(ShardedOptimizer):
 
     def gradient_values(self, model: Module) -> Values:
         gradients = zip(self.backend.summary.parameters, *self.backend.gradients, strict=True)
-        sums = {p: total(gs) for p, *gs in gradients if p.grad is not None}
+        sums = {p: fold(np.add, gs) for p, *gs in gradients if p.grad is not None}
         values = {name: sums.get(p) for name, p in model.named_parameters().items()}
         self.backend.memory.barrier("to read the gradients")
         return values
@@ -81,10 +81,10 @@ class SharedMemoryDataParallel(SynchronousDataParallel):
     """Data parallelism in memory that the ranks of one machine share; trains like ``Serial``.
 
     Each rank computes its gradients in memory that the others can read. When all have computed them, it sums
-    its share of the elements in rank order, a block at a time, and passes each block to the optimizer while
-    it is in the cache; all ranks wait until all shares are updated. Each share of the optimizer's state is on
-    the rank that uses it. A step sends no message (only a few numbers if the optimizer needs norms). ``grad``
-    stays this rank's own, and is not clipped.
+    its share of the elements in rank order (the bits of the naive all-reduce), a block at a time, and passes
+    each block to the optimizer while it is in the cache; all ranks wait until all shares are updated. Each
+    share of the optimizer's state is on the rank that uses it. A step sends no message (only a few numbers if
+    the optimizer needs norms). ``grad`` stays this rank's own, and is not clipped.
 
     ``place`` raises ValueError where the ranks do not share a machine or the weights are on a GPU.
     """
@@ -164,7 +164,7 @@ class SharedMemoryDataParallel(SynchronousDataParallel):
         self.bucket.fill(self.bucket.views)
         self.summaries[self.rank][self.turn] = self.summary.pack(loss)
         self.memory.barrier("to finish a step")
-        loss, self.reached = self.summary.unpack(total([summary[self.turn] for summary in self.summaries]))
+        loss, self.reached = self.summary.unpack(fold(np.add, (x[self.turn] for x in self.summaries)))
         self.turn = 1 - self.turn
         for (parameter, g), reached in zip(self.bucket.views.items(), self.reached, strict=True):
             parameter.grad = g if reached else None
@@ -190,9 +190,4 @@ class SharedMemoryDataParallel(SynchronousDataParallel):
         for n, w, gradients in self.blocks:
             parameter = self.summary.parameters[n]
             if parameter in numbers:
-                yield Part(numbers[parameter], w, total(gradients) if self.reached[n] else None)
-
-
-def total(arrays: list[np.ndarray]) -> np.ndarray:
-    """The sum in rank order, the same bits as the naive all-reduce."""
-    return fold(np.add, arrays)
+                yield Part(numbers[parameter], w, fold(np.add, gradients) if self.reached[n] else None)

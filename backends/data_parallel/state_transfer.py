@@ -24,7 +24,11 @@ MODEL, OPTIMIZER = "model", "optimizer"
 
 def send_state(comm: Communicator, to: int, model: Module, optimizer: Optimizer, history: History) -> None:
     """Send parameters, statistics, optimizer state by name, generators' states and the history to a rank."""
-    arrays = arrays_of(model, optimizer)
+    arrays = {(MODEL, "", name): array for name, array in model.state_dict().items()}
+    for key in sorted({key for state in optimizer.state for key in state}):
+        for name, value in Strategy().state.optimizer_values(model, optimizer, key).items():
+            if value is not None:
+                arrays[OPTIMIZER, key, name] = value
     facts = {
         "arrays": [list(name) for name in arrays],
         "generators": generator_states(model),
@@ -50,13 +54,3 @@ def recv_state(
     vars(history).update(facts["history"])
     if optimizer.master_weights is not None:
         optimizer.master_weights.scale.set_own_values(facts["loss_scale"])
-
-
-def arrays_of(model: Module, optimizer: Optimizer) -> dict[tuple[str, str, str], np.ndarray]:
-    """By "model" or "optimizer", key and name: the arrays, and the numbers as arrays without axes."""
-    arrays = {(MODEL, "", name): array for name, array in model.state_dict().items()}
-    for key in sorted({key for state in optimizer.state for key in state}):
-        for name, value in Strategy().state.optimizer_values(model, optimizer, key).items():
-            if value is not None:
-                arrays[OPTIMIZER, key, name] = value
-    return arrays

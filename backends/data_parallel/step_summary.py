@@ -14,7 +14,13 @@ from minigrad.module import Module
 from minigrad.nn import BatchNorm
 from minigrad.tensor import Tensor
 
-from ..consistency import bits_of_checksum, other_batch_error, statistic_attributes, trained_parameters
+from ..consistency import (
+    bits_of_checksum,
+    other_batch_error,
+    statistic_attributes,
+    trained_parameters,
+    weighted,
+)
 
 BACKWARDS = 64  # more than ranks run before a reduction; what is above tells batches apart
 
@@ -92,8 +98,8 @@ class StepSummary:
         counts = [float(count * (rank == self.rank)) for rank in range(self.size)]
         flags = [float(p.grad is not None if reached is None else p in reached) for p in self.parameters]
         figures = xp.asarray([loss, fraction, *counts, *flags], dtype=self.dtype)
-        statistics = (self.share(s.astype(self.dtype, copy=False), fraction) for s in self.statistics())
-        return xp.concatenate([figures, self.written(), *statistics])
+        statistics = [s.astype(self.dtype, copy=False) for s in self.statistics()]
+        return xp.concatenate([figures, self.written(), weighted(figures, statistics, fraction)[1:]])
 
     def written(self) -> Array:
         """For each array of statistics 1 where this rank's forward passes wrote it, and else 0."""
@@ -102,12 +108,6 @@ class StepSummary:
             if before is not None:
                 written[i] = (s != before).any()
         return written
-
-    @staticmethod
-    def share(statistics: Array, fraction: float) -> Array:
-        """A rank's part of their mean; a rank without samples adds 0, be they infinite."""
-        s = statistics.reshape(-1)
-        return fraction * s if fraction else array_module(s).zeros_like(s)
 
     def unpack(self, total: Array) -> tuple[float, list[bool]]:
         """The loss of the batch, and whether any rank's loss reached each parameter; sets the statistics.

@@ -1,6 +1,6 @@
 """Laws of backends/comm/collectives/link.py, backends/comm/collectives/costs.py, automatic.py,
 backends/launch/ping_pong.py, backends/process/cores.py, backends/cli/link_report.py and
-backends/data_parallel/bucket_size.py: threads for each machine's ranks, choices by measured
+backends/data_parallel/bucketed.py: threads for each machine's ranks, choices by measured
 links, reports of links.
 """
 
@@ -20,8 +20,7 @@ from backends.comm import collectives
 from backends.comm.collectives.automatic import AutomaticAllreduce
 from backends.comm.collectives.costs import ROUNDS, Machine, allreduce_seconds, fastest_allreduce
 from backends.comm.collectives.link import Link, measure_pair, measure_ring
-from backends.data_parallel.bucket_size import best_bucket_bytes, step_seconds
-from backends.data_parallel.bucketed import Bucketed
+from backends.data_parallel.bucketed import Bucketed, best_bucket_bytes, step_seconds
 from backends.launch.launch import default_threads
 from backends.launch.ping_pong import Links, Pair
 from backends.process import cores

@@ -1,5 +1,5 @@
 """Laws of minigrad/module.py, backends/model_parallel/layers/pass_through.py and
-backends/data_parallel/zero/gather_on_use.py: layers of several inputs and keywords.
+backends/data_parallel/zero/gathered_weights.py: layers of several inputs and keywords.
 """
 
 import pytest

@@ -177,15 +177,15 @@ DIFFERS = r"rank \d: .*(differs|losses|is not)"
 
 
 BUGS = [
-    Bug("models of ranks are taken for one", "ModelAveraging.traits", "models_differ=True, ", "",
+    Bug("models of ranks are taken for one", "ParallelSGD.traits", "models_differ=True, ", "",
         own_models_go_on, DIFFERS),
-    Bug("the period begins anew", "ModelAveraging.own_state", 'own_state = ("updates", "samples")',
+    Bug("the period begins anew", "ParallelSGD.own_state", 'own_state = ("updates", "samples")',
         'own_state = ("samples",)', own_models_go_on, DIFFERS),
     Bug("momenta are in the order of the file", "LocalSGD.average", "for name in sorted(s)]",
         "for name in (sorted(s) if self.rank else sorted(s)[::-1])]", own_models_go_on, "."),
     Bug("the outer velocity is forgotten", "DiLoCo.own_state", '"common", "velocity")', '"common")',
         own_models_go_on, DIFFERS),
-    Bug("the center is forgotten", "ElasticAveraging.own_state", '(*ModelAveraging.own_state, "center")',
+    Bug("the center is forgotten", "ElasticAveraging.own_state", '(*ParallelSGD.own_state, "center")',
         "()", own_models_go_on, DIFFERS),
     Bug("residuals are forgotten", "Compressed.state_class", '("error",)', "()", residuals_go_on, DIFFERS),
     Bug("the compressor begins anew", "CompressedState.set_own_values",

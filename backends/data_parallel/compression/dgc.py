@@ -7,7 +7,6 @@ gradient compression (DGC), Lin, Han, Mao, Wang and Dally 2018, arXiv 1712.01887
 from __future__ import annotations
 
 from minigrad.device import Array, array_module
-from minigrad.lr_schedules import Schedule
 
 from ..flat import FlatLayout
 from .sparsification import Sparsifier, check_density, count_of, largest_by_sample
@@ -56,10 +55,11 @@ class DeepGradientCompression(Sparsifier):
     def start(self, layout: FlatLayout, rank: int, size: int) -> None:
         super().start(layout, rank, size)
         self.steps, self.velocity = 0, layout.zeros()
-        self.density_at = warm_up(self.density, self.warm_up)
 
     def apply_feedback(self, error: Array | None, g: Array) -> Array:
-        g = self.clip_gradient(g)
+        if self.clip is not None:
+            limit, norm = self.clip * self.size**-0.5, float(array_module(g).linalg.norm(g))
+            g = g * (limit / norm) if norm > limit else g
         if self.nesterov:
             self.next_velocity = self.momentum * (self.velocity + g)
             v = self.next_velocity + g
@@ -68,15 +68,9 @@ class DeepGradientCompression(Sparsifier):
             v = self.next_velocity
         return v if error is None else error + v
 
-    def clip_gradient(self, g: Array) -> Array:
-        """``g``, or a copy that is scaled down to a norm of clip p^-1/2."""
-        if self.clip is None:
-            return g
-        limit, norm = self.clip * self.size**-0.5, float(array_module(g).linalg.norm(g))
-        return g * (limit / norm) if norm > limit else g
-
     def choose(self, v: Array) -> Array:
-        density = self.density_at(self.steps)
+        step, warm_up = self.steps, self.warm_up
+        density = max(self.density, 0.25 ** (1 + 4 * step // warm_up)) if step < warm_up else self.density
         if not self.apart:
             return largest_by_sample(v, count_of(density, v.size), self.sample)
         parts = [x.reshape(-1) for x in self.layout.views(v)]
@@ -89,8 +83,3 @@ class DeepGradientCompression(Sparsifier):
         if self.masking:
             self.velocity[self.sent_indices] = 0
         self.steps += 1
-
-
-def warm_up(density: float, steps: int) -> Schedule:
-    """The density of each step: 1/4 to 1/256 for a quarter of the first ``steps`` each, then ``density``."""
-    return lambda step: max(density, 0.25 ** (1 + 4 * step // steps)) if step < steps else density

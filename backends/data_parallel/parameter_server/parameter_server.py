@@ -256,10 +256,19 @@ class ParameterServer(Strategy):
         return [member.comm for member in self.inner if member.size > 1]
 
     def begin_step(self, model: Module) -> bool:
-        """On a worker, pull the parameters first; servers, and workers that have left, do not compute."""
+        """On a worker, pull the parameters first; servers, and workers that have left, do not compute.
+
+        Raises ValueError for a gradient of an earlier step, as the weight of a push is that of one step.
+        """
         if self.server is not None or self.reason:
             return False
-        self.refuse_earlier(model)
+        for name, parameter in model.named_parameters().items():
+            if parameter.requires_grad and parameter.grad is not None:
+                raise ValueError(
+                    f"{name} still has the gradient of an earlier step, and a push carries one step's; call "
+                    "optimizer.zero_grad() before each step (freeze what the optimizer does not update), or "
+                    "accumulate gradients with micro_batches="
+                )
         self.pull()
         return True
 
@@ -297,18 +306,10 @@ class ParameterServer(Strategy):
         except Exception as error:
             if not self.survive:
                 raise
-            self.leave(error)
+            self.reason = f"{type(error).__name__}: {error}"
+            for server in range(self.workers, self.size):
+                self.comm.send(np.frombuffer(self.reason.encode(), np.uint8), server, PUSH)
             return 0.0
-
-    def refuse_earlier(self, model: Module) -> None:
-        """Raise ValueError for a gradient of an earlier step, as the weight of a push is that of one step."""
-        for name, parameter in model.named_parameters().items():
-            if parameter.requires_grad and parameter.grad is not None:
-                raise ValueError(
-                    f"{name} still has the gradient of an earlier step, and a push carries one step's; call "
-                    "optimizer.zero_grad() before each step (freeze what the optimizer does not update), or "
-                    "accumulate gradients with micro_batches="
-                )
 
     def forward_backward(self, work: Work, inner: ForwardBackward = forward_backward_pass) -> float:
         self.step_samples = len(work.batch)
@@ -396,12 +397,6 @@ class ParameterServer(Strategy):
         self.versions = [int(answer[0]) for answer in answers]
         self.layout.load(array_module(answers[0]).concatenate([answer[1:] for answer in answers]))
 
-    def leave(self, error: Exception) -> None:
-        """Report to the servers that this worker leaves, and why."""
-        self.reason = f"{type(error).__name__}: {error}"
-        for number in range(self.servers):
-            self.comm.send(np.frombuffer(self.reason.encode(), np.uint8), self.workers + number, PUSH)
-
     def conclude(self) -> None:
         """Receive the answers that are due; on a server, apply the remaining gradients."""
         self.pull()
@@ -412,7 +407,15 @@ class ParameterServer(Strategy):
         """Apply the remaining gradients; then all ranks get the servers' parameters and counts."""
         self.conclude()
         statistics = running_statistics(model)
-        values, total, text = self.results(statistics)
+        if self.server is not None and self.rank == self.workers:
+            results = gather_results(self.comm, self.server, self.workers, self.watch)
+        else:
+            self.watch([self.workers])
+            weight = 0.0 if self.reason else float(self.samples)
+            own = weighted(self.layout.parameters[0].data, statistics, weight)
+            part = own if self.server is None else self.server.weights
+            results = send_results(self.comm, part, self.workers)
+        values, total, text = results
         self.layout.load(values)
         load_mean(statistics, total)
         counts = json.loads(bytes(text))
@@ -422,15 +425,6 @@ class ParameterServer(Strategy):
         for rank, (steps, reason, applied) in self.lost.items() if self.rank == self.workers else ():
             left = f"worker {rank} left after {steps} steps ({reason})"
             warnings.warn(f"{left}; {applied} of its gradients were applied", stacklevel=2)
-
-    def results(self, statistics: list[Array]) -> list[Array]:
-        """The trained parameters, the total of the workers' weighted ``statistics``, the counts as JSON."""
-        if self.server is not None and self.rank == self.workers:
-            return gather_results(self.comm, self.server, self.workers, self.watch)
-        self.watch([self.workers])
-        weight = 0.0 if self.reason else float(self.samples)
-        own = weighted(self.layout.parameters[0].data, statistics, weight)
-        return send_results(self.comm, own if self.server is None else self.server.weights, self.workers)
 
     def refusal(self, inner: Strategy) -> str | None:
         if self.survive and inner.size > 1:

@@ -42,8 +42,7 @@ from ..flat import buckets
 from ..sharded_optimizer import Elements, ShardedOptimizer
 from ..synchronous import SynchronousDataParallel
 from .flat_parameter import FlatParameter, nan_like
-from .gather_on_use import GatherOnUse
-from .gathered_weights import GatheredWeights
+from .gathered_weights import GatheredWeights, GatherOnUse
 
 
 class ShardedState(ShardedOptimizer):

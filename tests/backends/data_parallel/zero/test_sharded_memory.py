@@ -1,6 +1,5 @@
-"""Laws of backends/data_parallel/zero/gathered_weights.py, sharded_parameter.py, sharded.py and
-gather_on_use.py: every array that the ranks hold is weighed; at the end of backward it is each stage's
-closed form.
+"""Laws of backends/data_parallel/zero/gathered_weights.py, flat_parameter.py and sharded.py: every array
+that the ranks hold is weighed; at the end of backward it is each stage's closed form.
 """
 
 import ctypes
@@ -16,9 +15,9 @@ import pytest
 from backends.comm import run_ranks
 from backends.comm.collectives import barrier
 from backends.data_parallel import DataParallel
+from backends.data_parallel.zero.flat_parameter import freeable_array
 from backends.data_parallel.zero.gathered_weights import GatheredWeights
 from backends.data_parallel.zero.sharded import Sharded
-from backends.data_parallel.zero.sharded_parameter import freeable_array
 from minigrad import nn, ops, optim
 from minigrad.data import Batch
 from tests.backends.data_parallel.zero.sharded_laws import formula
