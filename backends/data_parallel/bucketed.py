@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from minigrad.device import Array, array_module, on_gpu
-from minigrad.lookup import at_least_one, lookup
+from minigrad.lookup import at_least_one, check_choice
 from minigrad.module import Module
 from minigrad.tensor import Tensor
 
@@ -23,6 +23,7 @@ from .bucket import Bucket, make_buckets
 from .data_parallel import DataParallel
 from .flat import buckets
 
+PROGRESS = (AUTOMATIC, "thread", "test", "none", "blocking")
 MOST = 64  # buckets, where their size is chosen
 
 
@@ -89,7 +90,7 @@ class Bucketed(DataParallel):
             comm, allreduce or collectives.allreduce, micro_batches=micro_batches, batch_norm=batch_norm
         )
         self.progress, self.algorithm = progress, allreduce
-        self.open_reducer = lookup("progress", progress, PROGRESS)
+        check_choice("progress", progress, PROGRESS)
         self.automatic_buckets = bucket_bytes == AUTOMATIC
         if self.automatic_buckets and not isinstance(self.allreduce, AutomaticAllreduce):
             raise ValueError(
@@ -121,7 +122,7 @@ class Bucketed(DataParallel):
         self.buckets = make_buckets(groups, self.summary, xp.zeros)
         self.bucket_of = {p: b for b in self.buckets for p in b.views}
         self.waiting = deque(self.buckets)
-        self.reducer = self.reducer or self.open_reducer(self.comm, self.algorithm)
+        self.reducer = self.reducer or open_reducer(self.progress, self.comm, self.algorithm)
         self.start, self.poll, _ = self.reducer
         return model
 
@@ -197,45 +198,25 @@ def cores_are_shared(comm: Communicator, model: Module) -> bool:
     return one_machine and not any(on_gpu(p.data) for p in model.parameters())
 
 
-def thread_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:
-    """A background thread computes the sums."""
-    background = comm.background()
-    algorithm = allreduce or collectives.allreduce
+def open_reducer(progress: str, comm: Communicator, allreduce: Allreduce | None) -> Reducer:
+    """The reducer for this ``progress`` of ``Bucketed``; all ranks call together."""
+    if progress == AUTOMATIC:
+        progress = "none" if comm.sums_alone and allreduce is None else "thread"
+    if progress == "thread":
+        background, algorithm = comm.background(), allreduce or collectives.allreduce
 
-    def start(x: Array) -> Callable[[], Array]:
-        return background.start(lambda comm: algorithm(comm, x), "allreduce", x.nbytes)
+        def start_in_background(x: Array) -> Callable[[], Array]:
+            return background.start(lambda comm: algorithm(comm, x), "allreduce", x.nbytes)
 
-    return Reducer(start, lambda: None, background.close)
-
-
-def polling_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:
-    """MPI starts each sum, and advances it when the rank polls."""
+        return Reducer(start_in_background, lambda: None, background.close)
     own = comm.split(0)  # so that its messages do not mix with those that layers send during backward
-    if allreduce is None:
-        return Reducer(own.start_allreduce, own.progress, own.close)
-    return Reducer(lambda x: lambda: allreduce(own, x), lambda: None, own.close)
+    if progress == "blocking":
 
+        def sum_at_once(x: Array) -> Callable[[], Array]:
+            total = own.allreduce(x) if allreduce is None else allreduce(own, x)
+            return lambda: total
 
-def no_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:
-    """MPI starts each sum, and nobody polls before the end."""
-    return polling_progress(comm, allreduce)._replace(poll=lambda: None)
-
-
-def blocking_progress(comm: Communicator, allreduce: Allreduce | None) -> Reducer:
-    """Each sum is complete when ``start`` returns."""
-    own = comm.split(0)
-
-    def start(x: Array) -> Callable[[], Array]:
-        total = own.allreduce(x) if allreduce is None else allreduce(own, x)
-        return lambda: total
-
-    return Reducer(start, lambda: None, own.close)
-
-
-PROGRESS = {
-    AUTOMATIC: lambda comm, f: (no_progress if comm.sums_alone and f is None else thread_progress)(comm, f),
-    "thread": thread_progress,
-    "test": polling_progress,
-    "none": no_progress,
-    "blocking": blocking_progress,
-}
+        return Reducer(sum_at_once, lambda: None, own.close)
+    if allreduce is not None:
+        return Reducer(lambda x: lambda: allreduce(own, x), lambda: None, own.close)
+    return Reducer(own.start_allreduce, own.progress if progress == "test" else lambda: None, own.close)

@@ -80,6 +80,7 @@ class Elastic(DataParallel):
     declaration = ElasticDeclaration(
         {"spares": Flag(int, "number of ranks that wait until another one dies (default: 0)", "S")}
     )
+    plan: Plan  # of the team that was formed last
 
     def __init__(
         self,

@@ -260,8 +260,9 @@ BUGS = [
         a_few_collectives_are_what_they_are_called, "NCCL failed"),
     Bug("the order of a gathered array is lost", "nccl.allgather", "row.transpose(back)",
         "row.reshape(x.shape)", a_few_collectives_are_what_they_are_called, "not equal|fails on"),
-    Bug("buckets of NCCL are summed by a thread", "bucketed.PROGRESS", "comm.sums_alone and f is None",
-        "False", gpus_sum_buckets_without_a_thread, "NCCL's sums are"),
+    Bug("buckets of NCCL are summed by a thread", "bucketed.open_reducer",
+        "comm.sums_alone and allreduce is None", "False", gpus_sum_buckets_without_a_thread,
+        "NCCL's sums are"),
     Bug("NCCL goes on after an error", "NcclComm.start", "self.link.abort()", "pass",
         calls_that_differ_are_refused, "NCCL goes on"),
 ]  # fmt: skip
