@@ -26,6 +26,7 @@ from minigrad.work import ForwardBackward, Loss, forward_backward_pass
 
 from ..comm.collectives import Allreduce, allgather, allreduce
 from ..comm.communicator import Communicator
+from ..comm.recoverable import Recoverable
 from .allreduce_choice import AllreduceChoice
 from .data_parallel import DataParallel
 from .state_transfer import recv_state, send_state
@@ -80,7 +81,6 @@ class Elastic(DataParallel):
     declaration = ElasticDeclaration(
         {"spares": Flag(int, "number of ranks that wait until another one dies (default: 0)", "S")}
     )
-    plan: Plan  # of the team that was formed last
 
     def __init__(
         self,
@@ -195,18 +195,19 @@ class Elastic(DataParallel):
 
         Raises RuntimeError where no rank that trains is alive.
         """
+        formed: list[tuple[Plan, Recoverable]] = []
 
         def work() -> None:
             rows = allgather(self.world, np.array([self.trains, goal, self.steps]))
-            self.plan = Plan.of(np.array(rows).tolist())
-            self.transfer_state(self.plan)
-            everyone = len(self.plan.trainers) == self.world.size
-            trains = self.world.rank in self.plan.trainers
-            self.team = self.world if everyone else self.world.split(int(trains))
+            plan = Plan.of(np.array(rows).tolist())
+            self.transfer_state(plan)
+            everyone = len(plan.trainers) == self.world.size
+            team = self.world if everyone else self.world.split(int(self.world.rank in plan.trainers))
+            formed.append((plan, team))
 
         if not self.world.completes(work):
             return False
-        plan = self.plan
+        plan, self.team = formed[-1]
         self.trainers, self.trains = plan.trainers, self.world.rank in plan.trainers
         self.note_changes(plan)
         self.comm, self.rank, self.size = self.team, self.team.rank, self.team.size

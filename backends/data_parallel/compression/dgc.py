@@ -68,9 +68,14 @@ class DeepGradientCompression(Sparsifier):
             v = self.next_velocity
         return v if error is None else error + v
 
+    def density_at(self, step: int) -> float:
+        """1/4 to 1/256 for a quarter of the first ``warm_up`` steps each, and at least ``density``."""
+        if step >= self.warm_up:
+            return self.density
+        return max(self.density, 0.25 ** (1 + 4 * step // self.warm_up))
+
     def choose(self, v: Array) -> Array:
-        step, warm_up = self.steps, self.warm_up
-        density = max(self.density, 0.25 ** (1 + 4 * step // warm_up)) if step < warm_up else self.density
+        density = self.density_at(self.steps)
         if not self.apart:
             return largest_by_sample(v, count_of(density, v.size), self.sample)
         parts = [x.reshape(-1) for x in self.layout.views(v)]

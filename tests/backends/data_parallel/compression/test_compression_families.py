@@ -23,7 +23,6 @@ from backends.data_parallel.compression import (
     TopK,
 )
 from backends.data_parallel.compression.bit_packing import pack_bits, pack_bytes, unpack_bits, unpack_bytes
-from backends.data_parallel.compression.dgc import warm_up
 from backends.data_parallel.compression.quantization import columns
 from backends.data_parallel.compression.sparsification import largest, largest_by_sample, reaching
 from backends.laws import bound_for
@@ -228,11 +227,12 @@ def test_dgc_sends_less_from_one_quarter_of_the_warm_up_to_the_next():
 
 
 def test_the_density_falls_by_fours_and_stays():
-    densities = warm_up(0.001, 8)
+    densities = DeepGradientCompression(density=0.001, warm_up=8).density_at
     assert [densities(t) for t in range(10)] == [
         *(0.25, 0.25, 0.0625, 0.0625, 0.015625, 0.015625, 0.00390625, 0.00390625, 0.001, 0.001)
     ]
-    assert warm_up(0.1, 8)(5) == warm_up(0.1, 0)(0) == 0.1
+    for steps, step in ((8, 5), (0, 0)):
+        assert DeepGradientCompression(density=0.1, warm_up=steps).density_at(step) == 0.1
 
 
 # Quantising
