@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minigrad import figures
 
+from ..words import counted
 from .spans import COLLECTIVES, RECEIVED, Span, Trace, is_started
 
 if TYPE_CHECKING:
@@ -182,8 +183,7 @@ def summary(trace: Trace) -> str:
     whole = trace.size * (trace.stop - trace.start)
     blocked = sum(trace.exposed(rank) for rank in range(trace.size)) / whole if whole else 0.0
     sent = f"{messages:,} messages, {amount(nbytes)}"
-    ranks = "1 rank" if trace.size == 1 else f"{trace.size} ranks"
-    return f"{ranks}: {sent}; {blocked:.0%} of the time in communication"
+    return f"{counted(trace.size, 'rank')}: {sent}; {blocked:.0%} of the time in communication"
 
 
 # Pictures

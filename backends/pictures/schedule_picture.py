@@ -6,8 +6,8 @@ where no times are known, all boxes are equal, in order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from minigrad.pictures.drawing import LETTER, LINE, MARGIN, MUTED, Drawing
 from minigrad.pictures.ends import ends_of
@@ -18,25 +18,15 @@ MOST_RANKS = 8
 MOST_MOMENTS = 64  # at which instructions start
 MOST_PIXELS = 1600  # of all times together
 LETTERS = {"Forward": "", "Backward": "b", "Weight": "w"}
-WORDS = {"Forward": "forward", "Backward": "backward", "Weight": "gradients of weights"}
+WORDS = {"Forward": "forward", "Backward": "backward", "Weight": "weight gradients"}
 FILLS = {"Forward": "#CFE5F3", "Backward": "#FBE9C6", "Weight": "#CBE8DC"}
 
 
-class Instruction(Protocol):
-    """A Forward, Backward or Weight of a timetable: its micro-batches, and the chunk of the rank's layers."""
-
-    @property
-    def micros(self) -> tuple[int, ...]: ...
-
-    @property
-    def chunk(self) -> int: ...
-
-
 class Box(NamedTuple):
-    """An instruction on the line of its rank, from ``start`` to ``stop``."""
+    """A Forward, Backward or Weight on the line of its rank, from ``start`` to ``stop``."""
 
     rank: int
-    instruction: Instruction
+    instruction: Any
     start: float
     stop: float
 
@@ -81,36 +71,34 @@ def picture(title: str, table: Any, boxes: Sequence[Box], ends: Sequence[str]) -
     shown = {moments[i] for i in ends_of(len(moments), MOST_MOMENTS)}
     lines = {rank: 34 + i * (LINE + 4) for i, rank in enumerate(ends_of(table.ranks, MOST_RANKS))}
     drawn = [box for box in boxes if box.start in shown and box.rank in lines]
-    gap = gap_of(drawn, moments)
-    unit = unit_of(drawn, gap)
+    if len(shown) < len(moments):
+        drawn = closed(drawn, moments[len(moments) - MOST_MOMENTS // 2])
+    unit = unit_of(drawn)
     left = MARGIN + LETTER * (len(f"rank {table.ranks}") + 1)
     for box in drawn:
-        x, width = left + unit * gap.before(box.start), unit * (box.stop - box.start)
-        text = label(box.instruction)
+        x, width, text = left + unit * box.start, unit * (box.stop - box.start), label(box.instruction)
         drawing.box(x, lines[box.rank], width, LINE, FILLS[type(box.instruction).__name__])
         if len(text) * LETTER < width:
             drawing.words(x + 2, lines[box.rank] + LINE - 6, text)
-    right = max([left, *(left + unit * (gap.before(box.start) + box.stop - box.start) for box in drawn)]) + 8
+    right = left + unit * max((box.stop for box in drawn), default=0.0) + 8
     for rank, y in lines.items():
         drawing.words(MARGIN, y + LINE - 6, f"rank {rank}", MUTED)
         drawing.words(right, y + LINE - 6, ends[rank], MUTED)
-    drawing.words(MARGIN, drawing.height + LINE, legend(boxes, len(drawn)), MUTED)
+    key, left_out = "; ".join(key_of(box.instruction for box in boxes)[:5]), len(boxes) - len(drawn)
+    key += f"; {left_out:,} of {len(boxes):,} instructions are left out" if left_out else ""
+    drawing.words(MARGIN, drawing.height + LINE, key, MUTED)
     return drawing.svg()
 
 
-def legend(boxes: Sequence[Box], drawn: int) -> str:
-    """What letters and marks mean, and how many instructions are not drawn."""
-    kinds = {type(box.instruction).__name__ for box in boxes}
-    letters = [f"{LETTERS[kind]}0 {WORDS[kind]}" for kind in LETTERS if kind in kinds]
-    chunks = sorted({box.instruction.chunk for box in boxes} - {0})
-    words = "; ".join(
-        [f"{', '.join(letters)} of micro-batch 0", *(f"0{mark(c)} in chunk {c}" for c in chunks[:4])]
-    )
-    left_out = len(boxes) - drawn
-    return words + (f"; {left_out:,} of {len(boxes):,} instructions are left out" if left_out else "")
+def key_of(instructions: Iterable[Any]) -> list[str]:
+    """What the letters and marks mean that occur: ``b0 backward of micro-batch 0``, ``' chunk 1``."""
+    present = {(type(i).__name__, i.chunk) for i in instructions}
+    letters = [f"{LETTERS[kind]}0 {WORDS[kind]}" for kind in LETTERS if kind in {kind for kind, _ in present}]
+    chunks = sorted({chunk for _, chunk in present} - {0})
+    return [f"{', '.join(letters)} of micro-batch 0", *(f"{mark(chunk)} chunk {chunk}" for chunk in chunks)]
 
 
-def label(instruction: Instruction) -> str:
+def label(instruction: Any) -> str:
     """``3`` is the forward of micro-batch 3, ``b3`` its backward, ``w0-3`` the weights' gradients of four."""
     return LETTERS[type(instruction).__name__] + numbers(instruction.micros) + mark(instruction.chunk)
 
@@ -120,30 +108,19 @@ def mark(chunk: int) -> str:
     return ("", "'", '"')[chunk] if chunk < 3 else f"/{chunk}"
 
 
-class Gap(NamedTuple):
-    """A time that is not drawn: what starts ``at`` it or later is drawn earlier by ``length``."""
-
-    at: float
-    length: float
-
-    def before(self, time: float) -> float:
-        """Where a time stands in the picture."""
-        return time - self.length if time >= self.at else time
-
-
-def gap_of(drawn: Sequence[Box], moments: Sequence[float]) -> Gap:
-    """The time between the first boxes and the last ones, but for a little to see it by."""
-    if len(moments) <= MOST_MOMENTS:
-        return Gap(float("inf"), 0.0)
-    at = moments[len(moments) - MOST_MOMENTS // 2]
+def closed(drawn: Sequence[Box], at: float) -> list[Box]:
+    """The boxes without the time before ``at`` in which none is drawn, but for a little to see it by."""
     little = min((box.stop - box.start for box in drawn if box.stop > box.start), default=0.0)
     end = max((box.stop for box in drawn if box.start < at), default=0.0)
-    return Gap(at, max(at - end - little, 0.0))
+    gap = max(at - end - little, 0.0)
+    return [
+        box._replace(start=box.start - gap, stop=box.stop - gap) if box.start >= at else box for box in drawn
+    ]
 
 
-def unit_of(drawn: Sequence[Box], gap: Gap) -> float:
+def unit_of(drawn: Sequence[Box]) -> float:
     """Pixels of a unit of time: so many that labels fit in their boxes, within MOST_PIXELS."""
-    whole = max((gap.before(box.start) + box.stop - box.start for box in drawn), default=0.0)
+    whole = max((box.stop for box in drawn), default=0.0)
     times = [(len(label(box.instruction)) + 1, box.stop - box.start) for box in drawn]
     needed = [letters * LETTER / time for letters, time in times if time > 0]
     return min(max(needed, default=1.0), MOST_PIXELS / whole if whole else 1.0)

@@ -12,12 +12,12 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from minigrad.figures import BACKWARD, FORWARD, WEIGHTS, save
+from minigrad.figures import save
 
 from ..comm import timeline
 from ..comm.spans import Trace
-from ..comm.timeline import Fill, Panel, text_runs
-from ..pictures.schedule_picture import LETTERS, label, mark
+from ..comm.timeline import FILLS, Fill, Panel, text_runs
+from ..pictures.schedule_picture import WORDS, key_of, label
 from ..words import numbers
 from .schedules import find_schedule
 from .simulation import Costs, simulate
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NAMES = {Forward: "forward", Backward: "backward", Weight: "weight gradients"}
-COLORS = {Forward: FORWARD, Backward: BACKWARD, Weight: WEIGHTS}
+KINDS = (Forward, Backward, Weight)
 MOST_COLUMNS = 100  # of a run; a plan may have more, up to MOST_SLOTS
 MOST_SLOTS = 1000
 
@@ -69,7 +68,7 @@ def slots(trace: Trace, unit: float | None = None, *, width: int | None = None) 
         f"rank {rank:>{margin}} |{text}| {share:.0%} idle"
         for rank, (text, share) in enumerate(zip(texts, bubbles_of(trace), strict=True))
     ]
-    return "\n".join([*lines, legend([i for _, i in pairs])])
+    return "\n".join([*lines, "  ".join([*key_of(i for _, i in pairs), ". idle"])])
 
 
 def text_of(name: str, columns: int, cell: int) -> str:
@@ -80,17 +79,6 @@ def text_of(name: str, columns: int, cell: int) -> str:
     if len(name) > room:
         return (name[0] if name[0].isalpha() else "-") * room
     return name.ljust(room - 1, "-" if columns > 1 else " ").ljust(room)
-
-
-def legend(instructions: list[Instruction]) -> str:
-    """The meaning of the letters that occur."""
-    kinds = [
-        f"{LETTERS[kind.__name__]}0 {NAMES[kind]}"
-        for kind in NAMES
-        if any(isinstance(i, kind) for i in instructions)
-    ]
-    chunks = [f"{mark(chunk)} chunk {chunk}" for chunk in sorted({i.chunk for i in instructions} - {0})]
-    return "  ".join([f"{', '.join(kinds)} of micro-batch 0", *chunks, ". idle"])
 
 
 def ends(pairs: Pairs) -> tuple[float, float]:
@@ -132,13 +120,10 @@ def figure_of(
     instructions = {span.what: i for pairs in every for span, i in pairs}
     chunks = 1 + max(i.chunk for i in instructions.values())
     words = chunk_names or [f"chunk {chunk}" for chunk in range(chunks)]
-    fills = {what: fill_of(type(i), i.chunk, chunks) for what, i in instructions.items()}
-    present = {(type(i), i.chunk) for i in instructions.values()}
+    in_order = sorted(instructions.items(), key=lambda item: (KINDS.index(type(item[1])), item[1].chunk))
+    fills = {what: fill_of(i, chunks) for what, i in in_order}
     legend = {
-        f"{NAMES[kind]}, {words[chunk]}" if chunks > 1 else NAMES[kind]: fill_of(kind, chunk, chunks)
-        for kind in COLORS
-        for chunk in range(chunks)
-        if (kind, chunk) in present
+        WORDS[type(i).__name__] + f", {words[i.chunk]}" * (chunks > 1): fills[what] for what, i in in_order
     }
     panels = []
     for (name, trace), pairs in zip(traces.items(), every, strict=True):
@@ -179,11 +164,12 @@ def write_numbers(axes: Axes, panel: Panel, pairs: Pairs, fills: dict[str, Fill]
             axes.text(middle, span.rank, text, size=size, color=color, ha="center", va="center_baseline")
 
 
-def fill_of(kind: type[Instruction], chunk: int, chunks: int) -> Fill:
-    """The look of a kind's boxes, paler in later chunks."""
+def fill_of(i: Instruction, chunks: int) -> Fill:
+    """The look of an instruction's box: its kind's, paler in later chunks."""
     from matplotlib.colors import to_rgb
 
-    white = 0.6 * chunk / chunks
-    r, g, b = (white + (1 - white) * c for c in to_rgb(COLORS[kind]))
+    color, hatch = FILLS[type(i).__name__.lower()]
+    white = 0.6 * i.chunk / chunks
+    r, g, b = (white + (1 - white) * c for c in to_rgb(color))
     # In a grey print the green of weights is like the pale blue of forwards.
-    return Fill((r, g, b), ".." if kind is Weight and chunks > 1 else "")
+    return Fill((r, g, b), hatch if chunks > 1 else "")

@@ -21,7 +21,7 @@ def broken_picture(right, wrong):
     if right in inspect.getsource(schedule_picture):
         labels = vars(mutant("backends.pictures.schedule_picture", (right, wrong)))
         picture = mutant("backends.pipeline.gantt")
-        vars(picture).update({name: labels[name] for name in ("LETTERS", "label", "mark")})
+        vars(picture).update({name: labels[name] for name in ("WORDS", "key_of", "label")})
         return picture
     renderer = inspect.getsource(timeline)
     if right not in renderer:
