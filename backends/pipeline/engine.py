@@ -5,9 +5,7 @@ Lecture section: pipelining. Lesson: 13_pipeline. The last stage weights losses,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from minigrad.device import Array
 from minigrad.module import Module
@@ -31,26 +29,18 @@ class Input(Tensor):
         self.grad = g
 
 
-class SavedForward(NamedTuple):
-    """A stage's input and its output, or the loss, for a micro-batch that went forward."""
-
-    tape: Tape
-    x: Input
-    y: Tensor
-
-
-@dataclass
 class Engine:
-    """One rank's part in the steps of a pipeline.
+    """One rank's part in the steps of a pipeline: its tapes and gradients of micro-batches in flight.
 
     ``parts`` are the rank's layers by chunk, ``shared`` those of its parameters that are in other stages too.
     With ``recompute`` a micro-batch keeps only a stage's input, and the backward computes the stage again.
     """
 
-    p2p: PipelineComm
-    parts: Mapping[int, Module]
-    shared: tuple[Tensor, ...] = ()
-    recompute: bool = False
+    def __init__(
+        self, p2p: PipelineComm, parts: Mapping[int, Module], shared: Sequence[Tensor], recompute: bool
+    ):
+        self.p2p, self.table, self.comm = p2p, p2p.table, p2p.comm
+        self.parts, self.shared, self.recompute = parts, shared, recompute
 
     def is_shared(self, parameter: Tensor) -> bool:
         """Whether other stages have ``parameter`` too."""
@@ -61,26 +51,16 @@ class Engine:
 
         ``on_grad`` is called with each parameter, once, when its gradient is final; shared ones come last.
         """
-        return Step(self, micros).run(on_grad)
-
-
-class Step:
-    """One rank's step: its instructions, and the tapes and gradients of micro-batches in flight."""
-
-    def __init__(self, engine: Engine, micros: Mapping[int, Work]):
-        self.engine, self.micros = engine, micros
-        self.p2p, self.table, self.comm = engine.p2p, engine.p2p.table, engine.p2p.comm
-        self.saved_forwards: dict[tuple[int, int], SavedForward] = {}
+        self.micros = micros
+        self.saved_forwards: dict[tuple[int, int], tuple[Tape, Input, Tensor]] = {}  # by micro-batch, chunk
         self.saved_inputs: dict[tuple[int, int], tuple[Input, Replay]] = {}
         self.deferred: dict[tuple[int, int], list[WeightGradient]] = {}
         self.losses: dict[int, float] = {}
-
-    def run(self, on_grad: OnGrad | None) -> dict[int, float]:
         instructions = [*present(self.table.instructions[self.comm.rank], self.micros)]
         final = {i.chunk: n for n, i in enumerate(instructions) if self.weighs(i)}
 
         def announce(leaf: Tensor) -> None:
-            if on_grad is not None and isinstance(leaf, Parameter) and not self.engine.is_shared(leaf):
+            if on_grad is not None and isinstance(leaf, Parameter) and not self.is_shared(leaf):
                 on_grad(leaf)
 
         for n, i in enumerate(instructions):
@@ -96,8 +76,9 @@ class Step:
                 self.weight(i, hook)
         self.p2p.finish()
         if on_grad is not None and instructions:
-            for parameter in self.engine.shared:
+            for parameter in self.shared:
                 on_grad(parameter)
+        self.micros = {}  # no batch is held between steps
         return self.losses
 
     def weighs(self, i: Instruction) -> bool:
@@ -116,13 +97,13 @@ class Step:
         x.requires_grad = hop.stage > self.p2p.first
         work = self.micros[i.micro]
         with self.comm.computing(span_name(i)), work.forward_pass() as forward_pass:
-            if self.engine.recompute:
-                self.saved_inputs[i.micro, i.chunk] = x, Replay(self.engine.parts[i.chunk])
+            if self.recompute:
+                self.saved_inputs[i.micro, i.chunk] = x, Replay(self.parts[i.chunk])
                 y = self.through(i, x)
             else:
                 with Tape() as tape:
                     y = self.through(i, x)
-                self.saved_forwards[i.micro, i.chunk] = SavedForward(tape, x, y)
+                self.saved_forwards[i.micro, i.chunk] = tape, x, y
         if self.p2p.goes(hop):
             self.p2p.expect(Hop(Backward, i.micro, hop.stage), micro.x.shape, y.data)
             self.p2p.send(hop, y.data)
@@ -141,7 +122,7 @@ class Step:
             if place in self.saved_inputs:
                 x, replay = self.saved_inputs.pop(place)
                 with replay, Tape() as tape:
-                    self.saved_forwards[place] = SavedForward(tape, x, self.through(i, x))
+                    self.saved_forwards[place] = tape, x, self.through(i, x)
             tape, x, y = self.saved_forwards.pop(place)
             if y.tape is None:
                 raise no_gradient_error(hop.stage)
@@ -161,7 +142,7 @@ class Step:
 
     def through(self, i: Forward | Backward, x: Input) -> Tensor:
         """The output of a chunk of layers for ``x``; in the last stage the loss."""
-        y = self.engine.parts[i.chunk](x)
+        y = self.parts[i.chunk](x)
         if y is x:  # layers that pass it on record nothing
             y = x * 1
         if self.hop(i).stage == self.table.stages - 1:

@@ -16,7 +16,7 @@ from minigrad_course.machines.virtual_cluster import VirtualCluster
 from backends.comm.collectives.link import Link
 from backends.comm.trace import Traced, gather_trace
 from backends.pipeline import SCHEDULES, Costs, Pipeline, Weight, find_schedule, simulate
-from backends.pipeline.engine import Engine, Step
+from backends.pipeline.engine import Engine
 from backends.pipeline.p2p import FIRST_TAG, TAGS
 from backends.pipeline.trace import as_trace, between, instructions_of
 from minigrad import Parameter, nn, op, ops
@@ -64,14 +64,14 @@ def network(compute=lambda seconds: None, seconds=(0.0,) * LAYERS):
     return nn.Sequential(*(Layer(lambda s=s: compute(s), rng) for s in seconds))
 
 
-class Watched(Step):
-    """One rank's step, which notes how many bytes it holds for backward, and when."""
+class Watched(Engine):
+    """One rank's engine, which notes how many bytes it holds for backward, and when."""
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.sizes = {}  # of each micro-batch in flight
-        parameters = [p.data for part in self.engine.parts.values() for p in part.parameters()]
+    def step(self, micros, on_grad):
+        self.sizes, self.memory = {}, []  # of each micro-batch in flight, and of all by time
+        parameters = [p.data for part in self.parts.values() for p in part.parameters()]
         self.there_anyway = {id(base_of(x)) for x in (*parameters, data.x, data.y)}
+        return super().step(micros, on_grad)
 
     def through(self, i, x):
         y = super().through(i, x)
@@ -92,12 +92,7 @@ class Watched(Step):
         bases = {id(base): base for base in map(base_of, retained_arrays(objects))}
         sizes = (base.nbytes for key, base in bases.items() if key not in self.there_anyway)
         self.sizes[micro, chunk] = sum(sizes)
-        self.engine.memory.append((self.comm.time() - START, sum(self.sizes.values())))
-
-
-class WatchedEngine(Engine):
-    def step(self, micros, on_grad):
-        return Watched(self, micros).run(on_grad)
+        self.memory.append((self.comm.time() - START, sum(self.sizes.values())))
 
 
 Run = namedtuple("Run", "trace seconds messages memory gradients")
@@ -119,8 +114,8 @@ def run(schedule, micros, *, ranks=4, chunks=None, latency=0.0, recompute=False,
         settings = {"micro_batches": micros, "chunks": chunks, "bounds": bounds, "recompute": recompute}
         backend = Pipeline(traced, schedule, **settings)
         model = backend.place(network(comm.compute, seconds))
-        backend.engine = WatchedEngine(**vars(backend.engine))
-        backend.engine.memory = []
+        engine = backend.engine
+        backend.engine = Watched(engine.p2p, engine.parts, engine.shared, engine.recompute)
         comm.compute(START - comm.time())  # all ranks begin at the same moment
         backend.step(model, data, ops.mse)
         return gather_trace(comm, traced), backend.engine.memory, backend.state.full_gradients(model)

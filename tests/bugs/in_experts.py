@@ -209,7 +209,7 @@ BUGS = [
         penalties_are_terms_of_the_loss, "assert"),
     Bug("a pass does not know the weight of its samples", "Work.forward_pass", ", weight=self.seed",
         "", penalties_are_terms_of_the_loss, "Not equal"),
-    Bug("a pipeline reports the penalties of its last stage", "engine.Step.forward",
+    Bug("a pipeline reports the penalties of its last stage", "engine.Engine.forward",
         "if loss is not None or forward_pass.penalties:", "if loss is not None:",
         penalties_of_all_stages_are_in_the_loss, "loss .* differs"),
     Bug("a rank's tokens have the routes of the first ones", "SplitTokens.local_part", "x[:, self.own]",

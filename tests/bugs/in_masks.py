@@ -36,7 +36,7 @@ BUGS = [
     Bug("a second run of a segment draws the next masks", "Replay.__init__",
         "None if current is None else current.copy()", "current",
         mask_laws.recomputed_segments_drop_like_serial, SERIAL),
-    Bug("a second run of a stage draws anew", "Step.backward", "with replay, Tape() as tape:",
+    Bug("a second run of a stage draws anew", "Engine.backward", "with replay, Tape() as tape:",
         "with Tape() as tape:", mask_laws.stages_drop_like_serial, SERIAL),
     Bug("ranks round by the same numbers", "DrawingCompressor.generator", "np.array([seed, rank], np.uint64)",
         "np.array([seed, 0], np.uint64)", mask_laws.ranks_round_by_their_own_numbers, "the same numbers"),

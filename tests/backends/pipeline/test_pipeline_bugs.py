@@ -64,7 +64,7 @@ ONE_BUFFER = """        x = self.posted.pop(hop)()
         x = room
 """
 BACK = "                tape.backward(y, seed, on_grad)\n"
-WIPED = f"                for p in self.engine.parts[i.chunk].parameters(): p.grad = None\n{BACK}"
+WIPED = f"                for p in self.parts[i.chunk].parameters(): p.grad = None\n{BACK}"
 SUMMED = "sum_gradients(group, parameters)"
 SENT = (
     "            self.sends.append(PendingSend(to, position, "
@@ -159,7 +159,7 @@ BUGS = {
     "a tied weight announced by its own stage": (
         in_buckets,
         {"build": tied},
-        ("engine", "isinstance(leaf, Parameter) and not self.engine.is_shared(leaf)", "True"),
+        ("engine", "isinstance(leaf, Parameter) and not self.is_shared(leaf)", "True"),
     ),
     "a shared gradient called final before it is summed": (
         in_buckets,

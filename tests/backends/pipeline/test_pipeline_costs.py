@@ -309,7 +309,7 @@ PLAN = Costs([1, 2], [0, 2], [1, 3], message=1)
 BUGS = {
     "recomputes, and keeps the tapes too": (
         partial(holds_inputs_only, "gpipe"),
-        ("engine", "            if self.engine.recompute:\n", "            if False:\n"),
+        ("engine", "            if self.recompute:\n", "            if False:\n"),
     ),
     "holds what it will not need until the step ends": (
         partial(holds_p_minus_s, 2, 0),
