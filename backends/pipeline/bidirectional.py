@@ -7,8 +7,8 @@ the ranks through the chunks 0, odd ones up through the chunks 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import count, repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 
 from .schedule import Schedule, take
 from .timetable import Backward, Forward, Instruction, Place, Weight
@@ -46,8 +46,7 @@ def chimera(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruc
 def dualpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
     """A forward of one direction with a backward of the other; weights fill the rest (DeepSeek-AI 2024).
 
-    The eight steps as published, the sixth on three lines. F0 is a forward of the direction that enters
-    nearer, B1 a full backward of the other, b one whose weights wait, W the weights that wait longest. What
+    The eight steps as published, the sixth on three lines; direction 0 is the one that enters nearer. What
     DualPipe runs as one, overlapped, F0 and B1, is here F0, then B1.
 
     >>> print(text_of_plan("dualpipe", ranks=4, micros=8))
@@ -59,22 +58,16 @@ def dualpipe(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instru
     """
     inner = min(rank, ranks - 1 - rank)
     nearer = (0, 1) if rank < ranks // 2 else (1, 0)
-    forwards = [map(Forward, count(chunk, 2), repeat(chunk)) for chunk in nearer]
-    backwards = [map(Backward, count(chunk, 2), repeat(chunk)) for chunk in nearer]
-    return eight_steps(inner, ranks // 2 - 1 - inner, micros // 2, forwards, backwards)
+    chunks_in_order = [(chunk, range(chunk, micros, 2)) for chunk in nearer]
+    return eight_steps(inner, ranks // 2 - 1 - inner, chunks_in_order)
 
 
-def eight_steps(
-    inner: int,
-    outer: int,
-    micros: int,
-    forwards: Sequence[Iterator[Forward]],
-    backwards: Sequence[Iterator[Backward]],
-) -> Iterator[Instruction]:
+def eight_steps(inner: int, outer: int, chunks: Sequence[tuple[int, range]]) -> Iterator[Instruction]:
     """DualPipe's order on a rank with ``outer`` ranks between it and the middle, ``inner`` on the other side.
 
-    ``forwards`` and ``backwards`` yield those of its two chunks, ``micros`` of each.
+    ``chunks`` are its two chunks, each with as many micro-batches.
     """
+    micros = len(chunks[0][1])
     steps = (
         (2 * outer, "F0"),
         (inner + 1, "F0 F1"),
@@ -87,18 +80,30 @@ def eight_steps(
         (outer, "W b0"),
         (inner + 1, "W"),
     )
-    waiting: list[Backward] = []
+    return in_steps(steps, chunks)
+
+
+def in_steps(steps: Iterable[tuple[int, str]], chunks: Sequence[tuple[int, range]]) -> Iterator[Instruction]:
+    """The instructions of ``steps``, of which each says how often it is taken, for chunks' micro-batches.
+
+    F0 is the next forward of the first chunk, B1 a full backward of the second, b1 one whose weights wait, W
+    the weights that wait longest, and W1 of those of chunk 1.
+    """
+    forwards = [map(Forward, micros, repeat(chunk)) for chunk, micros in chunks]
+    backwards = [map(Backward, micros, repeat(chunk)) for chunk, micros in chunks]
+    waiting: list[Weight] = []
     for step in (step for times, text in steps for _ in range(times) for step in text.split()):
-        if step == "W":
-            done = waiting.pop(0)
-            yield Weight((done.micro,), done.chunk)
-        elif step[0] == "F":
-            yield next(forwards[int(step[1])])
+        kind, chunk = step[0], step[1:]
+        if kind == "F":
+            yield next(forwards[int(chunk)])
+        elif kind == "W":
+            place = next(n for n, i in enumerate(waiting) if chunk in ("", str(i.chunk)))
+            yield waiting.pop(place)
         else:
-            backward = next(backwards[int(step[1])])
+            backward = next(backwards[int(chunk)])
             yield backward
-            if step[0] == "b":
-                waiting.append(backward)
+            if kind == "b":
+                waiting.append(Weight(backward.micros, backward.chunk))
 
 
 def two_chunks(ranks: int, micros: int, chunks: int) -> None:

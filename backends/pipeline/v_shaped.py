@@ -7,12 +7,11 @@ between its two chunks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import count, repeat
+from collections.abc import Iterator
 
-from .bidirectional import eight_steps, two_chunks
+from .bidirectional import eight_steps, in_steps, two_chunks
 from .schedule import Schedule, take
-from .timetable import Backward, Forward, Instruction, Place, Weight
+from .timetable import Instruction, Place
 
 
 def down_and_up(micro: int, ranks: int, micros: int, chunks: int) -> list[Place]:
@@ -37,20 +36,16 @@ def zb_v(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instructio
     steps = (
         (2 * behind - 1, "F0"),
         (rank, "F1 F0"),
-        (behind, "F1 B1 W1"),
-        (most - 2 * ranks + rank + 1, "F0 B0 W0 F1 B1 W1"),
-        (behind - 1, "B0 W0 F1 B1 W1"),
-        (rank, "B0 B1"),
-        (behind, "B0 W0"),
+        (behind, "F1 b1 W1"),
+        (most - 2 * ranks + rank + 1, "F0 b0 W0 F1 b1 W1"),
+        (behind - 1, "b0 W0 F1 b1 W1"),
+        (rank, "b0 b1"),
+        (behind, "b0 W0"),
         (rank, "W1"),
         (rank, "W0"),
     )
-    kinds: dict[str, Callable[[int, int], Instruction]] = {"F": Forward, "B": Backward}
-    kinds["W"] = lambda micro, chunk: Weight((micro,), chunk)
-    numbers = {kind + chunk: count() for kind in kinds for chunk in "01"}
-    for step in (step for times, text in steps for _ in range(times) for step in text.split()):
-        if (micro := next(numbers[step])) < micros:
-            yield kinds[step[0]](micro, int(step[1]))
+    instructions = in_steps(steps, [(chunk, range(most)) for chunk in (0, 1)])
+    return (i for i in instructions if i.micros[0] < micros)
 
 
 def dualpipe_v(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Instruction]:
@@ -64,9 +59,7 @@ def dualpipe_v(rank: int, ranks: int, micros: int, chunks: int) -> Iterator[Inst
     rank 1 |.   0   0'  1   1'  2   b0' 2'  b0  3   b1' 3'  b1  b2' b2  b3' b3  .  | 11% idle
     0 forward, b0 backward of micro-batch 0  ' chunk 1  . idle
     """
-    forwards = [map(Forward, count(), repeat(chunk)) for chunk in (0, 1)]
-    backwards = [map(Backward, count(), repeat(chunk)) for chunk in (0, 1)]
-    return eight_steps(rank, ranks - 1 - rank, micros, forwards, backwards)
+    return eight_steps(rank, ranks - 1 - rank, [(chunk, range(micros)) for chunk in (0, 1)])
 
 
 def full(ranks: int, micros: int, chunks: int) -> None:

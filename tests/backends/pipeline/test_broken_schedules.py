@@ -80,7 +80,7 @@ BUGS = {
     "a backward before the forward that it runs beside": (
         TWO, "dualpipe", laws.eight_steps_take, '"F0 B1 F1 B0"', '"B1 F0 B0 F1"',
     ),
-    "the same weights again and again": (TWO, "dualpipe", laws.everything_once, ".pop(0)", "[0]"),
+    "the same weights again and again": (TWO, "dualpipe", laws.everything_once, ".pop(place)", "[place]"),
     "the last weights are computed in a full backward": (
         TWO, "dualpipe", laws.eight_steps_take, '(inner + 1, "W")', '(inner, "W")',
     ),
@@ -91,11 +91,12 @@ BUGS = {
         VEE, "zb-v", laws.everything_once, '(2 * behind - 1, "F0")', '(2 * behind - 2, "F0")',
     ),
     "zb-v with its weights at the end": (
-        VEE, "zb-v", laws.memory_as_promised, '"F0 B0 W0 F1 B1 W1"', '"F0 B0 F1 B1"',
-        '(rank, "W1")', '(most, "W1")', '(rank, "W0")', '(most, "W0")',
+        VEE, "zb-v", laws.memory_as_promised, '"F0 b0 W0 F1 b1 W1"', '"F0 b0 F1 b1"',
+        '(rank, "W1")', '(most - 2 * behind + 1, "W1")',
+        '(rank, "W0")', '(most - 2 * behind + 1, "W0")',
     ),
     "zb-v that takes the way up first": (
-        VEE, "zb-v", laws.v_never_waits, '"F0 B0 W0 F1 B1 W1"', '"F1 B1 W1 F0 B0 W0"',
+        VEE, "zb-v", laws.v_never_waits, '"F0 b0 W0 F1 b1 W1"', '"F1 b1 W1 F0 b0 W0"',
     ),
     "dualpipe-v on the wrong side of the middle": (
         VEE, "dualpipe-v", laws.half_of_dualpipe, "eight_steps(rank, ranks - 1 - rank,",
