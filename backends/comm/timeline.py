@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import cycle, groupby
+from itertools import cycle, groupby, pairwise
 from pathlib import Path
 from string import ascii_uppercase, digits
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -76,26 +76,17 @@ def kinds(spans: Iterable[Span]) -> list[str]:
 
 def innermost(spans: Iterable[Span]) -> list[Span]:
     """Disjoint pieces of the spans, in order: at each moment the span that started last."""
-    pieces: list[Span] = []
+    coming = sorted(spans, key=lambda s: (s.start, -s.stop))[::-1]  # the next one is the last
     open_spans: list[Span] = []
-    now = float("-inf")
-
-    def advance(to: float) -> None:
-        nonlocal now
-        while open_spans and now < to:
-            top = open_spans[-1]
-            if top.stop > now:
-                pieces.append(top._replace(start=now, stop=min(top.stop, to)))
-                now = min(top.stop, to)
-            if top.stop <= to:
-                open_spans.pop()
-        now = max(now, to)
-
-    for span in sorted(spans, key=lambda s: (s.start, -s.stop)):
-        advance(span.start)
-        open_spans.append(span)
-    advance(float("inf"))
-    return [piece for piece in pieces if piece.start < piece.stop]
+    pieces = []
+    for start, stop in pairwise(sorted({t for span in coming for t in (span.start, span.stop)})):
+        while coming and coming[-1].start == start:
+            open_spans.append(coming.pop())
+        while open_spans and open_spans[-1].stop <= start:
+            open_spans.pop()
+        if open_spans:
+            pieces.append(open_spans[-1]._replace(start=start, stop=stop))
+    return pieces
 
 
 def window(trace: Trace, start: float | None, stop: float | None) -> tuple[float, float]:

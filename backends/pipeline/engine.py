@@ -15,7 +15,7 @@ from minigrad.tensor import Parameter, Tensor
 from minigrad.work import Work
 
 from .p2p import Hop, PipelineComm
-from .timetable import Backward, Forward, Instruction, Weight, present, span_name
+from .timetable import Backward, Forward, Weight, present, span_name
 
 AHEAD = 2  # receives are posted for the instruction at hand and the next
 
@@ -57,7 +57,7 @@ class Engine:
         self.deferred: dict[tuple[int, int], list[WeightGradient]] = {}
         self.losses: dict[int, float] = {}
         instructions = [*present(self.table.instructions[self.comm.rank], self.micros)]
-        final = {i.chunk: n for n, i in enumerate(instructions) if self.weighs(i)}
+        final = {i.chunk: n for n, i in enumerate(instructions) if not isinstance(i, Forward)}
 
         def announce(leaf: Tensor) -> None:
             if on_grad is not None and isinstance(leaf, Parameter) and not self.is_shared(leaf):
@@ -81,21 +81,13 @@ class Engine:
         self.micros = {}  # no batch is held between steps
         return self.losses
 
-    def weighs(self, i: Instruction) -> bool:
-        """Whether an instruction computes gradients of weights."""
-        return isinstance(i, Weight) or (isinstance(i, Backward) and not self.splits(i))
-
-    def splits(self, i: Backward) -> bool:
-        return (i.micro, i.chunk) in self.table.split[self.comm.rank]
-
     def hop(self, i: Forward | Backward) -> Hop:
         return Hop(type(i), i.micro, self.table.stage(i.micro, self.comm.rank, i.chunk))
 
     def forward(self, i: Forward) -> None:
-        hop, micro = self.hop(i), self.micros[i.micro].batch
-        x = Input(self.p2p.receive(hop, micro.x.shape) if hop.stage else micro.x)
+        hop, work = self.hop(i), self.micros[i.micro]
+        x = Input(self.p2p.receive(hop, work.batch.x.shape) if hop.stage else work.batch.x)
         x.requires_grad = hop.stage > self.p2p.first
-        work = self.micros[i.micro]
         with self.comm.computing(span_name(i)), work.forward_pass() as forward_pass:
             if self.recompute:
                 self.saved_inputs[i.micro, i.chunk] = x, Replay(self.parts[i.chunk])
@@ -105,7 +97,7 @@ class Engine:
                     y = self.through(i, x)
                 self.saved_forwards[i.micro, i.chunk] = tape, x, y
         if self.p2p.goes(hop):
-            self.p2p.expect(Hop(Backward, i.micro, hop.stage), micro.x.shape, y.data)
+            self.p2p.expect(Hop(Backward, i.micro, hop.stage), work.batch.x.shape, y.data)
             self.p2p.send(hop, y.data)
         loss = None if self.p2p.goes(hop) else y
         if loss is not None or forward_pass.penalties:
@@ -126,7 +118,7 @@ class Engine:
             tape, x, y = self.saved_forwards.pop(place)
             if y.tape is None:
                 raise no_gradient_error(hop.stage)
-            if self.splits(i):
+            if place in self.table.split[self.comm.rank]:
                 self.deferred[place] = tape.backward(y, seed, weights_later=True)
             else:
                 tape.backward(y, seed, on_grad)

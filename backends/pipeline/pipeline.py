@@ -12,7 +12,7 @@ import numpy as np
 
 from minigrad.data import Batch
 from minigrad.declaration import Declaration
-from minigrad.device import array_module
+from minigrad.device import array_module, unflatten
 from minigrad.lookup import at_least_one
 from minigrad.module import Module, Sequential, is_sequential
 from minigrad.optim import ParametersElsewhere
@@ -252,9 +252,9 @@ def sum_gradients(comm: Communicator, parameters: list[Tensor]) -> None:
     grads = [xp.zeros_like(p.data) if p.grad is None else p.grad for p in parameters]
     reached = xp.asarray([p.grad is not None for p in parameters], dtype=grads[0].dtype)
     message = xp.concatenate([reached, *(g.reshape(-1) for g in grads)])
-    total, start = allreduce(comm, message), len(parameters)
-    for parameter, g, present in zip(parameters, grads, total[:start].tolist(), strict=True):
+    total = allreduce(comm, message)
+    sums = unflatten(total[len(parameters) :], grads)
+    for parameter, g, present, whole in zip(parameters, grads, total.tolist(), sums, strict=False):
         if present:
-            g[...] = total[start : start + g.size].reshape(g.shape)
+            g[...] = whole
             parameter.grad = g
-        start += g.size

@@ -85,7 +85,8 @@ def check_order(table: Timetable, rank: int) -> None:
             if part in before:
                 again = "" if part == i else f" does {part}"
                 raise ValueError(f"rank {rank}: {i}{again} a second time; each is done once")
-            earlier, way = needed_before(part)
+            kind, way = (Backward, "back") if isinstance(part, Weight) else (Forward, "forward")
+            earlier = None if isinstance(part, Forward) else kind(part.micros[0], part.chunk)
             if earlier is not None and earlier not in before:
                 how = "comes before" if earlier in complete else "is there without"
                 raise ValueError(f"rank {rank}: {i} {how} {earlier}; take it {way} first")
@@ -124,13 +125,6 @@ def check_instruction(table: Timetable, rank: int, i: Instruction) -> None:
 def parts(i: Instruction) -> list[Instruction]:
     """The instruction as one for each of its micro-batches."""
     return [Weight((micro,), i.chunk) for micro in i.micros] if isinstance(i, Weight) else [i]
-
-
-def needed_before(part: Instruction) -> tuple[Instruction | None, str]:
-    """The instruction of the same rank and micro-batch that comes before, and its direction."""
-    if isinstance(part, Weight):
-        return Backward(part.micros[0], part.chunk), "back"
-    return (Forward(part.micro, part.chunk) if isinstance(part, Backward) else None), "forward"
 
 
 def check_memory(table: Timetable, rank: int, bound: Bound | None) -> None:

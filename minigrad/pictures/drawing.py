@@ -42,10 +42,10 @@ class Drawing:
         self.parts.append(f'<text x="{x:g}" y="{y:g}" fill="{color}"{placed}{weight}>{escaped(text)}</text>')
         self.cover(x + (LETTER * len(text) if anchor == "start" else 0.0), y + 0.3 * SIZE)
 
-    def box(self, x: float, y: float, width: float, height: float, fill: str, edge: str = GREY) -> None:
+    def box(self, x: float, y: float, width: float, height: float, fill: str) -> None:
         """A rectangle, its corner nearest to the origin at (x, y)."""
         self.parts.append(
-            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="{fill}" stroke="{edge}"/>'
+            f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" fill="{fill}" stroke="{GREY}"/>'
         )
         self.cover(x + width, y + height)
 

@@ -53,7 +53,7 @@ def tape_picture(outline: TapeOutline, entries: Sequence[Any] | None) -> str:
 
 def of_op(index: int, name: str, inputs: Inputs, memory: Sequence[tuple[int, int]] | None) -> Row:
     """The row of an op; ``memory`` has the arrays and bytes that each entry keeps, None after backward."""
-    takes = ", ".join(f"{source}: {in_brackets(shape)}" for source, shape in inputs)
+    takes = ", ".join(f"{source}: {shape}" for source, shape in inputs)
     keeps = "released" if memory is None else in_words(*memory[index])
     return Cell(str(index)), Cell(name, OP), Cell(takes), Cell(keeps), Cell("")
 
@@ -64,7 +64,7 @@ def of_leaf(index: int, leaf: TensorBase | None) -> Row:
         return Cell(str(index)), Cell("a tensor that is gone", TENSOR), Cell(""), Cell(""), Cell("")
     kind, fill = ("parameter", PARAMETER) if leaf.is_parameter else ("tensor", TENSOR)
     norm = "none" if leaf.grad is None else f"{norm_of(leaf.grad):.4g}"
-    return Cell(str(index)), Cell(f"{kind} {in_brackets(leaf.shape)}", fill), Cell(""), Cell(""), Cell(norm)
+    return Cell(str(index)), Cell(f"{kind} {leaf.shape}", fill), Cell(""), Cell(""), Cell(norm)
 
 
 def kept_by(entries: Sequence[Any]) -> list[tuple[int, int]]:
@@ -82,11 +82,6 @@ def kept_by(entries: Sequence[Any]) -> list[tuple[int, int]]:
 
 def in_words(arrays: int, nbytes: int) -> str:
     return f"{nbytes:,} bytes in {arrays} array{'s' * (arrays != 1)}" if arrays else "nothing"
-
-
-def in_brackets(shape: tuple[int, ...]) -> str:
-    """(10, 784), and of one axis (10,), as NumPy writes them."""
-    return f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
 
 
 def norm_of(g: Array) -> float:
