@@ -1,8 +1,7 @@
 """A pipeline without a flush: each rank takes a new batch forward, then an older one back.
 
 Lecture section: pipelining. Lesson: 13_pipeline. The next batch goes forward before the last one is back, so
-there is no bubble, and gradients are those of older weights. A micro-batch must go back with the weights of
-its forward; otherwise the result is not the gradient of any function.
+there is no bubble, and gradients are those of older weights.
 """
 
 from __future__ import annotations
@@ -88,8 +87,8 @@ class AsynchronousPipeline(LayerWise):
     - "vertical": the same with w^(t-p+1) on all stages, PipeDream's vertical sync. Each holds p versions.
     - "2bw": batch t's gradient is that at w^(t-1), the sum over p ``micro_batches`` or more. Each stage holds
       2 versions, the last one 1 (PipeDream-2BW, Narayanan et al. 2021).
-    - "no_stash": backward uses the stage's newest weights, so the result is no gradient. It shows why a
-      stash is needed.
+    - "no_stash": backward uses the stage's newest weights, not those of the forward, so the result is not
+      the gradient of any function. It shows why a stash is needed.
 
     ``micro_batches`` is p by default for "2bw"; the others update after every batch, and take 1. An update
     has the learning rate of its step, which ``stale_rate`` multiplies where the gradient is tau updates old:

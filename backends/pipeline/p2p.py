@@ -37,14 +37,6 @@ class Hop(NamedTuple):
         return self._replace(stage=self.stage + 1 if self.kind is Forward else self.stage - 1)
 
 
-class PendingSend(NamedTuple):
-    """A started send: the receiver, the position of its instruction that receives, and how to finish."""
-
-    to: int
-    position: int
-    finish: Callable[[], None]
-
-
 class PipelineComm:
     """One rank's messages; arrays for micro-batches of the same ``shape`` are expected to be alike.
 
@@ -67,7 +59,7 @@ class PipelineComm:
         self.shapes: dict[tuple[object, int, Shape], Array] = {}
         self.local: dict[Hop, Array] = {}  # between chunks of this rank
         self.posted: dict[Hop, Callable[[], Array]] = {}
-        self.sends: list[PendingSend] = []
+        self.sends: dict[Hop, Callable[[], None]] = {}  # by the hop that receives: how to finish
 
     def comes(self, hop: Hop) -> bool:
         """Whether a hop receives anything from another stage."""
@@ -91,10 +83,9 @@ class PipelineComm:
         x = self.posted.pop(hop)()
         self.expect(hop, shape, x)
         source, position = self.positions[hop.before]
-        arrived = [send for send in self.sends if send.to == source and send.position <= position]
-        self.sends = [send for send in self.sends if send not in arrived]
-        for send in arrived:  # the source received it before it sent this
-            send.finish()
+        arrived = [to for to in self.sends if (source, 0) <= self.positions[to] <= (source, position)]
+        for to in arrived:  # the source received it before it sent this
+            self.sends.pop(to)()
         return x
 
     def expect(self, hop: Hop, shape: Shape, like: Array) -> None:
@@ -103,16 +94,16 @@ class PipelineComm:
 
     def send(self, hop: Hop, x: Array) -> None:
         """Send a hop's result; ``x`` must not change from now on."""
-        to, position = self.positions[hop.next]
+        to, _ = self.positions[hop.next]
         if to == self.comm.rank:
             self.local[hop.next] = x
         else:
-            self.sends.append(PendingSend(to, position, self.comm.start_send(x, to, self.tag(hop.next))))
+            self.sends[hop.next] = self.comm.start_send(x, to, self.tag(hop.next))
 
     def finish(self) -> None:
         """Wait until all sends have been received."""
-        for send in self.sends:
-            send.finish()
+        for finish in self.sends.values():
+            finish()
         self.sends.clear()
 
     def tag(self, hop: Hop) -> int:

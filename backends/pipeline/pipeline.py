@@ -6,6 +6,7 @@ Lecture section: pipelining. Lesson: 13_pipeline.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -236,13 +237,13 @@ class Staged(Module):
             )
         comm, route = self.engine.p2p.comm, self.engine.p2p.table.routes[0]
         y = x if isinstance(x, Tensor) else Tensor(x)
-        for stage, (rank, chunk) in enumerate(route):
-            if rank != comm.rank:
-                continue
-            before = route[stage - 1][0] if stage else rank
-            y = self.engine.parts[chunk](y if before == rank else Tensor(comm.recv(before)))
-            if stage + 1 < len(route) and route[stage + 1][0] != rank:
-                comm.send(y.data, route[stage + 1][0])
+        for (rank, chunk), (after, _) in pairwise([*route, route[-1]]):
+            if rank == comm.rank:
+                y = self.engine.parts[chunk](y)
+                if after != rank:
+                    comm.send(y.data, after)
+            elif after == comm.rank:
+                y = Tensor(comm.recv(rank))
         return Tensor(broadcast(comm, y.data, route[-1][0]))
 
 

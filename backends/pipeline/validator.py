@@ -1,7 +1,6 @@
 """A schedule is right if every micro-batch passes every stage once each way, and no rank waits for ever.
 
-Lecture section: pipelining. Lesson: 13_pipeline. The checks read a timetable and compute nothing. Errors
-name the rank and the instruction.
+Lecture section: pipelining. Lesson: 13_pipeline. The checks read a timetable and compute nothing.
 """
 
 from __future__ import annotations

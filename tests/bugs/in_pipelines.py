@@ -169,8 +169,8 @@ BUGS = [
     Bug("images are sent in another memory order", "Engine.forward", "self.p2p.send(hop, y.data)",
         "self.p2p.send(hop, y.data.copy(order='C'))", images_keep_their_memory_order, "memory order"),
     Bug("a send is waited for at once", "PipelineComm.send",
-        "        self.sends.append(PendingSend(to, position, self.comm.start_send(x, to, "
-        "self.tag(hop.next))))", "        self.comm.start_send(x, to, self.tag(hop.next))()",
+        "        self.sends[hop.next] = self.comm.start_send(x, to, self.tag(hop.next))",
+        "        self.comm.start_send(x, to, self.tag(hop.next))()",
         sends_may_wait_for_their_receivers, "Deadlock.*waits to send"),
     Bug("the last sends are not finished", "Engine.step", "    self.p2p.finish()\n", "", trains_like_serial,
         "never finished the send"),

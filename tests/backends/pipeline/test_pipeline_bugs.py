@@ -66,10 +66,7 @@ ONE_BUFFER = """        x = self.posted.pop(hop)()
 BACK = "                tape.backward(y, seed, on_grad)\n"
 WIPED = f"                for p in self.parts[i.chunk].parameters(): p.grad = None\n{BACK}"
 SUMMED = "sum_gradients(group, parameters)"
-SENT = (
-    "            self.sends.append(PendingSend(to, position, "
-    "self.comm.start_send(x, to, self.tag(hop.next))))"
-)
+SENT = "            self.sends[hop.next] = self.comm.start_send(x, to, self.tag(hop.next))"
 AT_ONCE = "            self.comm.start_send(x, to, self.tag(hop.next))()"
 
 BUGS = {

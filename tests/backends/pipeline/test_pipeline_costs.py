@@ -317,7 +317,7 @@ BUGS = {
     ),
     "computes weights at once, and nothing in their place": (
         partial(keeps_to_the_plan, "zb-h1", Numbers(2, 4, 1), PLAN),
-        ("engine", "return (i.micro, i.chunk) in self.table.split[self.comm.rank]", "return False"),
+        ("engine", "if place in self.table.split[self.comm.rank]:", "if False:"),
     ),
     "idles for a second before every instruction": (
         partial(keeps_to_the_plan, "1f1b", Numbers(2, 4, 1), PLAN),
