@@ -36,7 +36,6 @@ from typing import Any
 
 from minigrad.data import shares
 from minigrad.device import Array, array_module
-from minigrad.op import op
 from minigrad.ops import transpose
 from minigrad.pullback import OpResult
 from minigrad.tensor import Tensor
@@ -44,40 +43,35 @@ from minigrad.tensor import Tensor
 from . import collectives
 from .collectives.send_recv import Tag
 from .communicator import Communicator
-from .typed_tape import typed
+from .typed_tape import typed_op
 
 
-@typed
-@op
+@typed_op
 def fan_out(x: Array, *, comm: Communicator) -> OpResult:
     """All ranks use the same x, so their gradients add up: replicated in, partial out."""
     return x, (lambda g: collectives.allreduce(comm, g),)
 
 
-@typed
-@op
+@typed_op
 def fan_in(x: Array, *, comm: Communicator) -> OpResult:
     """Partial results add up; each rank gets the whole gradient: partial in, replicated out."""
     return collectives.allreduce(comm, x), (lambda g: g,)
 
 
-@typed
-@op
+@typed_op
 def all_reduce(x: Array, *, comm: Communicator) -> OpResult:
     """The sum over all ranks, which each rank uses for its own loss: partial in, partial out."""
     return collectives.allreduce(comm, x), (lambda g: collectives.allreduce(comm, g),)
 
 
-@typed
-@op
+@typed_op
 def share_out(x: Array, *, comm: Communicator, axis: int = 0, sizes: Sequence[int] | None = None) -> OpResult:
     """Rank k takes the k-th part of x: replicated in, partial out; all gather the gradients."""
     part = cut(x, axis, sizes or even(x.shape[axis], comm))[comm.rank]
     return part, (lambda g: concatenate(collectives.allgather(comm, g), axis),)
 
 
-@typed
-@op
+@typed_op
 def join_in(x: Array, *, comm: Communicator, axis: int = 0) -> OpResult:
     """All ranks' x, concatenated along ``axis``, for one loss: partial in, replicated out; parts go back."""
     xs = collectives.allgather(comm, x)
@@ -85,8 +79,7 @@ def join_in(x: Array, *, comm: Communicator, axis: int = 0) -> OpResult:
     return concatenate(xs, axis), (lambda g: cut(g, axis, sizes)[rank],)
 
 
-@typed
-@op
+@typed_op
 def broadcast(x: Array, *, comm: Communicator, root: int = 0) -> OpResult:
     """The root's x on every rank; the ranks' gradients add up at the root. Other ranks' x gets zeros."""
 
@@ -98,16 +91,14 @@ def broadcast(x: Array, *, comm: Communicator, root: int = 0) -> OpResult:
     return collectives.broadcast(comm, x, root), (to_root,)
 
 
-@typed
-@op
+@typed_op
 def sum_to(x: Array, *, comm: Communicator, root: int = 0) -> OpResult:
     """The sum over all ranks on the root, a token elsewhere; each rank gets the root's gradient."""
     total = collectives.reduce(comm, x, root=root)
     return token(x) if total is None else total, (lambda g: collectives.broadcast(comm, g, root),)
 
 
-@typed
-@op
+@typed_op
 def scatter(
     x: Array, *, comm: Communicator, root: int = 0, axis: int = 0, sizes: Sequence[int] | None = None
 ) -> OpResult:
@@ -125,8 +116,7 @@ def scatter(
     return collectives.scatter(comm, parts, root), (to_root,)
 
 
-@typed
-@op
+@typed_op
 def gather(x: Array, *, comm: Communicator, root: int = 0, axis: int = 0) -> OpResult:
     """All ranks' x, concatenated, on the root, a token elsewhere; the root scatters the gradient."""
     xs = collectives.gather(comm, x, root)
@@ -138,8 +128,7 @@ def gather(x: Array, *, comm: Communicator, root: int = 0, axis: int = 0) -> OpR
     return concatenate(xs, axis) if xs else token(x), (from_root,)
 
 
-@typed
-@op
+@typed_op
 def all_gather(x: Array, *, comm: Communicator, axis: int = 0) -> OpResult:
     """All ranks' x, concatenated along ``axis``, on every rank: partial in, partial out.
 
@@ -151,8 +140,7 @@ def all_gather(x: Array, *, comm: Communicator, axis: int = 0) -> OpResult:
     return concatenate(xs, axis), (lambda g: collectives.reduce_scatter(comm, cut(g, axis, sizes)),)
 
 
-@typed
-@op
+@typed_op
 def reduce_scatter(
     x: Array, *, comm: Communicator, axis: int = 0, sizes: Sequence[int] | None = None
 ) -> OpResult:
@@ -164,8 +152,7 @@ def reduce_scatter(
     return part, (lambda g: concatenate(collectives.allgather(comm, g), axis),)
 
 
-@typed
-@op
+@typed_op
 def all_to_all(
     x: Array,
     *,
@@ -187,16 +174,14 @@ def all_to_all(
     )
 
 
-@typed
-@op
+@typed_op
 def send(x: Array, *, comm: Communicator, to: int, tag: int = Tag.FORWARD) -> OpResult:
     """Send x to another rank; the token's backward starts by receiving the gradient, with ``tag`` + 1."""
     comm.send(x, to, tag)
     return token(x), (lambda g: comm.recv(to, tag + 1),)
 
 
-@typed
-@op
+@typed_op
 def receive(stub: Array, *, comm: Communicator, source: int, tag: int = Tag.FORWARD) -> OpResult:
     """The array that another rank sends; backward sends the gradient back, with ``tag`` + 1.
 

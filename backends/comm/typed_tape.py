@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any, NoReturn, ParamSpec, cast
 
 from minigrad.checked_entries import op_of
+from minigrad.op import OpResult, op
 from minigrad.recompute import Segment
 from minigrad.tape import Tape, current_tape
 from minigrad.tensor import Parameter, Tensor
@@ -108,16 +109,17 @@ class TypedEntries(list):
         return name
 
 
-def typed(op: Callable[P, Tensor]) -> Callable[P, Tensor]:
-    """``op``, a collective or an op with messages, whose first input ``RULES`` types on a ``TypedTape``."""
+def typed_op(function: Callable[P, OpResult]) -> Callable[P, Tensor]:
+    """``op`` of a function with messages; ``RULES`` has the type of its first input on a ``TypedTape``."""
+    lifted = op(function)
 
-    @wraps(op)
+    @wraps(lifted)
     def communicate(*inputs: P.args, **settings: P.kwargs) -> Tensor:
         tape, x, named = current_tape.get(), cast(Any, inputs[0]), cast(Any, settings)
         if tape is not None and isinstance(tape.entries, TypedEntries):
             comm, index = named["comm"] if "comm" in named else named["shard"].comm, tape.index_of(x)
             if index is not None:
-                tape.entries.communicate(op.__name__, index, comm)
-        return op(*inputs, **settings)
+                tape.entries.communicate(lifted.__name__, index, comm)
+        return lifted(*inputs, **settings)
 
     return communicate

@@ -15,7 +15,6 @@ from minigrad.cross_entropy_loss import CrossEntropyLoss
 from minigrad.device import Array, array_module
 from minigrad.half import rounded, widened
 from minigrad.nn import Linear
-from minigrad.op import op
 from minigrad.ops.cross_entropy import checked_labels
 from minigrad.pullback import OpResult
 from minigrad.tensor import Tensor
@@ -24,13 +23,12 @@ from minigrad.work import Loss
 
 from ...comm.collectives import allreduce
 from ...comm.communicator import Communicator
-from ...comm.typed_tape import typed
+from ...comm.typed_tape import typed_op
 from .linear import ColumnLinear
 from .sharding import Shard, ShardedTensor
 
 
-@typed
-@op
+@typed_op
 def sharded_cross_entropy(
     logits: Array, labels: Array, *, shard: Shard, ignore_index: int | None = None, reduction: str = "mean"
 ) -> OpResult:

@@ -10,22 +10,20 @@ from __future__ import annotations
 from minigrad import nn
 from minigrad.device import Array, array_module, on_gpu
 from minigrad.nn.token_embedding import places_of
-from minigrad.op import op
 from minigrad.ops.selection import sum_by_row
 from minigrad.pullback import OpResult
 from minigrad.tensor import Parameter, Tensor
 
 from ...comm import differentiable
 from ...comm.communicator import Communicator
-from ...comm.typed_tape import typed
+from ...comm.typed_tape import typed_op
 from .class_parallel import ClassLinear
 from .layer import ShardedLayer
 from .sharding import Shard, ShardedTensor, even_shard
 from .tokens import TOKENS
 
 
-@typed
-@op
+@typed_op
 def embedding_of_part(weight: Array, indices: Array, *, shard: Shard) -> OpResult:
     """The rows ``indices`` (B, S) of a table (symbols, width) of which this rank has some; others are 0.
 

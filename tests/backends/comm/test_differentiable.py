@@ -244,10 +244,10 @@ BUGS = {
     ),
     "share_out pads its own gradient": (
         "share_out",
-        ("    return part, (lambda g: concatenate(collectives.allgather(comm, g), axis),)\n\n\n@typed\n@op\n"
+        ("    return part, (lambda g: concatenate(collectives.allgather(comm, g), axis),)\n\n\n@typed_op\n"
          "def join_in",
          "    return part, (lambda g: concatenate([q * (r == comm.rank) for r, q in"
-         " enumerate(collectives.allgather(comm, g))], axis),)\n\n\n@typed\n@op\ndef join_in"),
+         " enumerate(collectives.allgather(comm, g))], axis),)\n\n\n@typed_op\ndef join_in"),
     ),
     "gather cuts evenly": (
         "gather",
