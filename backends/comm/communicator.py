@@ -11,7 +11,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from operator import methodcaller
 from types import MappingProxyType
@@ -283,13 +283,7 @@ class Wrapper(Communicator):
     def nodes(self) -> list[int]:
         return self.comm.nodes
 
-    def collective(
-        self,
-        ours: Callable[Concatenate[Communicator, Arguments], Result],
-        /,
-        *arguments: Arguments.args,
-        **named: Arguments.kwargs,
-    ) -> Result:
+    def collective(self, ours: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         if ours in self.own_collectives:
             return self.comm.collective(ours, *arguments, **named)
         return ours(self, *arguments, **named)
@@ -350,10 +344,7 @@ def check_expected(x: Array, expect: Array | None, source: int, rank: int, tag: 
 def wait_limit() -> float:
     """Seconds after which a wait gives up: the environment variable MINIGRAD_TIMEOUT, by default 600."""
     text = os.environ.get("MINIGRAD_TIMEOUT", "600")
-    try:
-        limit = float(text)
-    except ValueError:
-        limit = 0.0
-    if not limit > 0:
-        raise ValueError(f"MINIGRAD_TIMEOUT must be a number of seconds above 0, got {text!r}")
-    return limit
+    with suppress(ValueError):
+        if (limit := float(text)) > 0:
+            return limit
+    raise ValueError(f"MINIGRAD_TIMEOUT must be a number of seconds above 0, got {text!r}")

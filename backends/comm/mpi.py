@@ -40,7 +40,7 @@ from .mpi_receive import RecvRequest
 from .mpi_wait import BoundedWait, RecoverableWait, deadline, leave
 from .parts import Part, Parts
 from .pinned_buffers import PinnedBuffers
-from .recoverable import CommunicationFailed, Recoverable
+from .recoverable import Recoverable
 from .shared_memory import SharedBarrier, SharedMemory
 from .shared_memory_allreduce import LARGE, SharedMemoryAllreduce, bytes_of, check_same_text, to_text
 
@@ -272,12 +272,10 @@ class MPIComm(Communicator, Part):
     def array(self, shape: int | Sequence[int], dtype: Any = np.float32) -> np.ndarray:
         """Zeros that ``allreduce`` sums in place, if they are large and the ranks can share memory."""
         if bytes_of(shape, dtype) >= LARGE:
-            try:
+            with suppress(RuntimeError):  # too little shared memory, on all ranks alike
                 if self.shared_sum is None:  # it must not keep this communicator alive, which owns it
                     self.shared_sum = SharedMemoryAllreduce(weakref.proxy(self))
                 return self.shared_sum.array(shape, dtype)
-            except RuntimeError:
-                pass  # too little shared memory, on all ranks alike
         return np.zeros(shape, dtype)
 
     # Helpers of the above
@@ -431,7 +429,7 @@ class RecoverableMPI(MPIComm, Recoverable):
     def is_failure(self, error: Exception) -> bool:
         if isinstance(error, MPI.Exception):
             return error.Get_error_class() in FAILURES
-        return isinstance(error, CommunicationFailed)
+        return super().is_failure(error)
 
     def share(self, nbytes: int) -> None:
         """Returns None: a barrier in shared memory would wait for a dead rank."""

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,18 +53,12 @@ class NcclComm(Wrapper):
         super().__init__(comm)
         self.has_own_allreduce = self.sums_alone = True
         self.own_collectives = {**comm.own_collectives, **COLLECTIVES}
-        self.links: list[Any] = []  # one or none
         self.in_flight: dict[Any, Sequence[Array]] = {}  # the memory of each call, by the event of its end
         self.ranks = f"ranks {', '.join(map(str, self.members))}"
 
-    @property
+    @cached_property
     def link(self) -> Any:
         """NCCL's communicator of all ranks, which ask for it together; None where ranks share a GPU."""
-        if not self.links:
-            self.links.append(self.connect())
-        return self.links[0]
-
-    def connect(self) -> Any:
         gpu = loaded_cuda().Device()
         if len(set(self.exchange(f"{self.nodes[self.rank]} {gpu.pci_bus_id}"))) < self.size:
             if self.members[self.rank] == 0:
@@ -90,8 +84,8 @@ class NcclComm(Wrapper):
 
     def close(self) -> None:
         self.comm.close()
-        if any(self.links):
-            self.links.pop().destroy()
+        if (link := vars(self).pop("link", None)) is not None:
+            link.destroy()
 
     def collective(self, ours: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         own = COLLECTIVES.get(ours)

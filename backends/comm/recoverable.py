@@ -56,9 +56,9 @@ class Recoverable(Communicator):
     def wait_for_change(self, ranks: Iterable[int]) -> None:
         """Return when this communicator is revoked or one of ``ranks`` has died, however long that takes."""
 
-    @abstractmethod
     def is_failure(self, error: Exception) -> bool:
         """Whether ``error`` says that a rank has died or that the communicator is revoked."""
+        return isinstance(error, CommunicationFailed)
 
     def completes(self, work: Callable[[], object]) -> bool:
         """Run ``work()``; whether all ranks are alive and completed theirs. All living ranks call.

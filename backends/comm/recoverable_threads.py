@@ -53,9 +53,6 @@ class RecoverableThreads(ThreadComm, Recoverable):
         what, peers = "for the ranks of the communicator to change", [self.members[rank] for rank in ranks]
         super().wait_for(Wait(what, lambda: self.failure(peers, what) is not None, peers, idle=True))
 
-    def is_failure(self, error: Exception) -> bool:
-        return isinstance(error, CommunicationFailed)
-
     # Helpers of the above
 
     def decide(self, what: str, value: bool) -> Decision:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from .gpu import check_one_stream
 from .mailboxes import Message, Slot, Wait, World, caller
 from .parts import Part, Parts
 from .shared_memory import SharedMemory
-
-if TYPE_CHECKING:
-    pass
 
 
 class ThreadComm(Communicator, Part):
@@ -80,8 +77,7 @@ class ThreadComm(Communicator, Part):
             if mailbox not in world.mailboxes:
                 raise RankEnded(self.ended_ranks()[0], wait.what)
             message = world.take(mailbox, min(world.mailboxes[mailbox], key=lambda m: m.arrival))
-        self.advance_clock(message.arrival)
-        return message.source, on_current_gpu(message.x)
+        return message.source, self.accept(message)
 
     def split(self, color: int, key: int | None = None) -> Self:
         name, choices = self.barrier_with("to split", (color, self.rank if key is None else key))
@@ -170,9 +166,13 @@ class ThreadComm(Communicator, Part):
         peer, owners = self.members[source], self.world.owners
         what = f"to receive from {self.name(source)} (tag {tag})"
         self.wait_for(Wait(what, lambda: slot.message is not None, [peer], lambda: slot.filled().arrival))
-        message = slot.filled()
+        x = self.accept(slot.filled())
+        return check_expected(x, expect, owners[peer], owners[self.world_rank], tag)
+
+    def accept(self, message: Message) -> Array:
+        """What came, where this thread computes: a copy only if the sender computes on another GPU."""
         self.advance_clock(message.arrival)
-        return check_expected(on_current_gpu(message.x), expect, owners[peer], owners[self.world_rank], tag)
+        return array_module(message.x).asarray(message.x)
 
     def wait_for(self, wait: Wait) -> None:
         with self.world.lock:
@@ -211,11 +211,6 @@ class ThreadComm(Communicator, Part):
 
     def add_clock(self) -> None:
         """Make a clock for a new background of this rank."""
-
-
-def on_current_gpu(x: Array) -> Array:
-    """``x`` where this thread computes: a copy only if the sender computes on another GPU."""
-    return array_module(x).asarray(x)
 
 
 class ThreadWorker(Worker):

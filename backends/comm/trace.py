@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import starmap
-from typing import Any, Concatenate
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from minigrad.device import Array
 
 from .background import Background
 from .collectives.send_recv import check_peer
-from .communicator import Arguments, Communicator, Result, Wrapper
+from .communicator import Communicator, Result, Wrapper
 from .gpu import synchronize
 from .recoverable import Recoverable
 from .spans import Count, Ledger, Span, Trace, is_communication
@@ -152,13 +152,7 @@ class Traced(Wrapper):
             return super().start_allreduce(x)
         return self.start("start_allreduce", None, None, lambda: self.comm.start_allreduce(x))[1]
 
-    def collective(
-        self,
-        ours: Callable[Concatenate[Communicator, Arguments], Result],
-        /,
-        *arguments: Arguments.args,
-        **named: Arguments.kwargs,
-    ) -> Result:
+    def collective(self, ours: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         if ours not in self.own_collectives:
             return super().collective(ours, *arguments, **named)
         with self.record.span(ours.__name__) as i:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, NoReturn, ParamSpec, cast
+from typing import Any, ParamSpec, cast
 
 from minigrad.checked_entries import op_of
 from minigrad.op import OpResult, op
@@ -83,18 +83,15 @@ class TypedEntries(list):
         inputs = [(self.name(index), self.types[index].get(comm, REPLICATED)) for index, *_ in entry]
         result = result_of(op, inputs, comm.size)
         if isinstance(result, str):
-            self.fail(op, result)
+            raise GradientTypeError(f"{op}{self.layer}: {result}")
         return result
 
     def communicate(self, op: str, index: int, comm: Communicator) -> None:
         """Type what ``op`` is about to make of an entry."""
         name, reason = self.name(index), refusal(op, self.types[index].get(comm, REPLICATED), comm.size)
         if reason is not None:
-            self.fail(op, f"{name} {reason}")
+            raise GradientTypeError(f"{op}{self.layer}: {name} {reason}")
         self.communicated = {**self.types[index], comm: RULES[op][1]}
-
-    def fail(self, op: str, reason: str) -> NoReturn:
-        raise GradientTypeError(f"{op}{self.layer}: {reason}")
 
     def name(self, index: int) -> str:
         """An entry in words; after a parameter its layer is the one at work."""

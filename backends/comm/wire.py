@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -87,11 +88,9 @@ def text_of(dtype: np.dtype) -> bytes:
 @lru_cache(256)
 def dtype_of(text: bytes) -> np.dtype:
     """The dtype of plain numbers, texts or times with this text; ValueError where there is none."""
-    try:
+    with suppress(TypeError, ValueError):
         if DTYPE.fullmatch(text):
             return np.dtype(text.decode())
-    except (TypeError, ValueError):
-        pass
     raise ValueError(f"{NO_ARRAY}: it names the dtype {text!r}")
 
 

@@ -401,10 +401,10 @@ def times_are_those_of_the_computation() -> None:
 
 BUGS = [
     Bug("an array that is received stays on its sender's GPU", "ThreadComm.finish_recv",
-        "check_expected(on_current_gpu(message.x),", "check_expected(message.x,",
+        "self.accept(slot.filled())", "slot.filled().x",
         arrays_arrive_on_their_receivers_gpu, "is on GPU|different from the current device"),
     Bug("an array of any rank stays on its sender's GPU", "ThreadComm.recv_any",
-        "return message.source, on_current_gpu(message.x)", "return message.source, message.x",
+        "return message.source, self.accept(message)", "return message.source, message.x",
         arrays_arrive_on_their_receivers_gpu, "is on GPU"),
     Bug("a job runs on the first GPU", "Worker.work", "with job.gpu:", "if job.gpu:",
         jobs_run_on_the_gpu_of_their_rank, "different from the current device|is on GPU"),

@@ -17,7 +17,7 @@ from minigrad.declaration import Flag
 from minigrad.device import Array
 from minigrad.lookup import choices, lookup
 
-from .automatic import AutomaticAllreduce
+from .automatic import ALGORITHMS, AutomaticAllreduce
 from .doubling import doubling_allgather, doubling_allreduce
 from .halving import rabenseifner_allreduce
 from .hierarchical import hierarchical_allreduce
@@ -86,11 +86,7 @@ ALLREDUCES: Mapping[str, Allreduce] = {
     "mpi": own_allreduce,
     "naive": naive_allreduce,
     "gather-broadcast": gather_broadcast_allreduce,
-    "tree": reduce_broadcast_allreduce,
-    "ring": ring_allreduce,
-    "doubling": doubling_allreduce,
-    "halving": rabenseifner_allreduce,
-    "hierarchical": hierarchical_allreduce,
+    **ALGORITHMS,
 }
 """The all-reduce algorithms by name. Other packages add theirs in the entry-point group of ``GROUP``."""
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from ..communicator import Communicator
 
 ALGORITHMS: Mapping[str, Callable[[Communicator, Array, Operator], Array]] = {
-    "halving": rabenseifner_allreduce,
+    "tree": reduce_broadcast_allreduce,
     "ring": ring_allreduce,
     "doubling": doubling_allreduce,
-    "tree": reduce_broadcast_allreduce,
+    "halving": rabenseifner_allreduce,
     "hierarchical": hierarchical_allreduce,
 }
 """The algorithms with a cost in ``costs.ROUNDS``, by the same names."""

@@ -93,23 +93,13 @@ def ring(nbytes: float, nodes: Sequence[int], ranks: Sequence[int] | None = None
 
 
 def doubling(nbytes: float, nodes: Sequence[int]) -> Iterator[Round]:
-    """Swaps of whole arrays at the distances 1, 2, 4, ... between a power of two ranks."""
-    speakers, fold = folded(nbytes, len(nodes))
-    yield fold
-    distance = 1
-    while distance < len(speakers):
-        yield 1, swaps(speakers, distance, nbytes)
-        distance *= 2
+    """Swaps of whole arrays."""
+    return swaps(nbytes, len(nodes), lambda distance: (1, nbytes))
 
 
 def halving(nbytes: float, nodes: Sequence[int]) -> Iterator[Round]:
     """Swaps of halves, of quarters, ..., and the same backwards."""
-    speakers, fold = folded(nbytes, len(nodes))
-    yield fold
-    distance = 1
-    while distance < len(speakers):
-        yield 2, swaps(speakers, distance, nbytes / (2 * distance))
-        distance *= 2
+    return swaps(nbytes, len(nodes), lambda distance: (2, nbytes / (2 * distance)))
 
 
 def hierarchical(nbytes: float, nodes: Sequence[int]) -> Iterator[Round]:
@@ -122,17 +112,21 @@ def hierarchical(nbytes: float, nodes: Sequence[int]) -> Iterator[Round]:
     yield from ring(nbytes, nodes, [group[0] for group in groups.values()])
 
 
-def folded(nbytes: float, p: int) -> tuple[list[int], Round]:
-    """The power of two of ranks that swap, and the round in which the others give and get back theirs."""
+def swaps(nbytes: float, p: int, round_at: Callable[[int], tuple[int, float]]) -> Iterator[Round]:
+    """Rounds at the distances 1, 2, 4, ... between a power of two ranks, whose numbers differ in that bit.
+
+    ``round_at`` has the times and the bytes of a round by its distance. Before them the other ranks give
+    their ``nbytes`` to a neighbor, and after them they get the sum.
+    """
     size = 1 << (p.bit_length() - 1)
     extra = p - size
     speakers = [*range(1, 2 * extra, 2), *range(2 * extra, p)]
-    return speakers, (2, [Message(2 * i, 2 * i + 1, nbytes) for i in range(extra)])
-
-
-def swaps(ranks: Sequence[int], distance: int, nbytes: float) -> list[Message]:
-    """Each sends to the one whose number differs in the bit ``distance``."""
-    return [Message(rank, ranks[number ^ distance], nbytes) for number, rank in enumerate(ranks)]
+    yield 2, [Message(2 * i, 2 * i + 1, nbytes) for i in range(extra)]
+    distance = 1
+    while distance < size:
+        times, part = round_at(distance)
+        yield times, [Message(rank, speakers[i ^ distance], part) for i, rank in enumerate(speakers)]
+        distance *= 2
 
 
 ROUNDS: Mapping[str, Callable[[float, Sequence[int]], Iterator[Round]]] = {

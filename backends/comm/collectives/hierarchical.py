@@ -20,15 +20,13 @@ from .tree import broadcast, reduce
 if TYPE_CHECKING:
     from ..communicator import Communicator
 
-Allreduce = Callable[["Communicator", Array, Operator], Array]
-
 
 def hierarchical_allreduce(
     comm: Communicator,
     x: Array,
     operator: Operator = np.add,
     nodes: Sequence[int] | None = None,
-    between: Allreduce = ring_allreduce,
+    between: Callable[[Communicator, Array, Operator], Array] = ring_allreduce,
 ) -> Array:
     """The sum of ``x`` over all ranks: in each node first, then ``between`` the first ranks of the nodes.
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from .ring import allgather
+from .send_recv import send_recv
 
 if TYPE_CHECKING:
     from ..communicator import Communicator
@@ -41,16 +43,14 @@ class Link(NamedTuple):
 
 def read_link(text: str) -> Link:
     """The link of "20e-6,1.25e9": seconds, and bytes per second. Raises ValueError for another text."""
-    try:
+    with suppress(ValueError):
         latency, bandwidth = map(float, text.split(","))
-    except ValueError:
-        latency, bandwidth = math.nan, math.nan
-    if not (0 <= latency < math.inf and 0 < bandwidth < math.inf):
-        raise ValueError(
-            "a link is its latency in seconds and its bandwidth in bytes per second, as 20e-6,1.25e9; got "
-            f"{text!r}"
-        )
-    return Link(latency, bandwidth)
+        if 0 <= latency < math.inf and 0 < bandwidth < math.inf:
+            return Link(latency, bandwidth)
+    raise ValueError(
+        "a link is its latency in seconds and its bandwidth in bytes per second, as 20e-6,1.25e9; got "
+        f"{text!r}"
+    )
 
 
 def measure_pair(comm: Communicator, one: int, other: int, seconds: float = SECONDS) -> Link | None:
@@ -82,9 +82,7 @@ def one_way(comm: Communicator, one: int, other: int, nbytes: int, repeats: int)
     for _ in range(repeats):
         start = comm.time()
         if comm.rank == one:
-            finish = comm.start_send(x, peer, TAG)
-            comm.recv(peer, TAG, expect=x)
-            finish()
+            send_recv(comm, x, peer, peer, TAG, expect=x)
         else:
             comm.recv(peer, TAG, expect=x)
             comm.start_send(x, peer, TAG)()
@@ -105,9 +103,7 @@ def measure_ring(comm: Communicator) -> Link | None:
         x, times = np.zeros(nbytes, np.uint8), []
         for _ in range(repeats):
             start = comm.time()
-            finish = comm.start_send(x, after, TAG)
-            comm.recv(before, TAG, expect=x)
-            finish()
+            send_recv(comm, x, after, before, TAG, expect=x)
             times.append(comm.time() - start)
         return median(times)
 
@@ -123,13 +119,9 @@ def measure(exchange: Callable[[int, int], float], same: Callable[[float], float
     """A link from the seconds of messages. ``same`` makes the ranks agree, so that all exchange as many."""
     exchange(SMALL, 1)  # connects
     each = same(exchange(SMALL, 2))
-    latency = same(exchange(SMALL, between(seconds / 4 / max(each, 1e-9), 2, MOST)))
+    latency = same(exchange(SMALL, int(np.clip(seconds / 4 / max(each, 1e-9), 2, MOST))))
     probe = same(exchange(PROBE, 1))
-    nbytes = between(PROBE * seconds / 8 / max(probe, 1e-9), PROBE, LARGE)
+    nbytes = int(np.clip(PROBE * seconds / 8 / max(probe, 1e-9), PROBE, LARGE))
     large = same(exchange(nbytes, 3)) if probe < seconds else probe
     nbytes = nbytes if probe < seconds else PROBE
     return Link(latency, nbytes / max(large - latency, large / 10, 1e-12))
-
-
-def between(number: float, least: int, most: int) -> int:
-    return max(least, min(most, int(number)))
