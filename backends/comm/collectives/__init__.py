@@ -9,7 +9,6 @@ Lecture section: synchronous data parallelism. Lesson: 05_messages.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,11 +24,8 @@ from .link import read_link
 from .naive import gather, gather_broadcast_allreduce, naive_allreduce, naive_broadcast, scatter
 from .pairwise import alltoall, barrier
 from .ring import allgather, reduce_scatter, ring_allreduce, scatter_allgather_broadcast
-from .send_recv import Operator
+from .send_recv import Communicator, Operator
 from .tree import broadcast, reduce, reduce_broadcast_allreduce, tree_gather, tree_scatter
-
-if TYPE_CHECKING:
-    from ..communicator import Communicator
 
 __all__ = [
     "ALLREDUCE",
@@ -62,7 +58,7 @@ __all__ = [
     "tree_scatter",
 ]
 
-Allreduce = Callable[["Communicator", Array], Array]
+Allreduce = Callable[[Communicator, Array], Array]
 """Sums an array over all ranks of a communicator and returns the sum on every rank."""
 
 

@@ -8,7 +8,7 @@ Lecture section: what a cluster would do. Lesson: 15_scale.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Concatenate
 
 import numpy as np
 
@@ -21,13 +21,10 @@ from .halving import rabenseifner_allreduce
 from .hierarchical import hierarchical_allreduce
 from .link import Link, greatest, measure_ring
 from .ring import ring_allreduce
-from .send_recv import Operator
+from .send_recv import Communicator, Operator
 from .tree import reduce_broadcast_allreduce
 
-if TYPE_CHECKING:
-    from ..communicator import Communicator
-
-ALGORITHMS: Mapping[str, Callable[[Communicator, Array, Operator], Array]] = {
+ALGORITHMS: Mapping[str, Callable[Concatenate[Communicator, Array, ...], Array]] = {
     "tree": reduce_broadcast_allreduce,
     "ring": ring_allreduce,
     "doubling": doubling_allreduce,

@@ -10,17 +10,13 @@ Lecture section: synchronous data parallelism. Lesson: 05_messages.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minigrad.device import Array, array_module
 
 from .blocks import lengths, pack, unpack
-from .send_recv import Operator, Tag, combine, copy_of, send_recv
-
-if TYPE_CHECKING:
-    from ..communicator import Communicator
+from .send_recv import Communicator, Operator, Tag, combine, copy_of, send_recv
 
 
 class Fold:

@@ -11,18 +11,13 @@ allreduce_intra_reduce_scatter_allgather. Lecture section: synchronous data para
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from minigrad.device import Array, array_module
 
 from .blocks import whole
 from .doubling import Fold
-from .send_recv import Operator, Tag, combine, copy_of, send_recv
-
-if TYPE_CHECKING:
-    from ..communicator import Communicator
+from .send_recv import Communicator, Operator, Tag, combine, copy_of, send_recv
 
 
 def rabenseifner_allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -> Array:

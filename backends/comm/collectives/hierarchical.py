@@ -7,18 +7,14 @@ Lecture section: synchronous data parallelism. Lesson: 05_messages.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minigrad.device import Array
 
 from .ring import ring_allreduce
-from .send_recv import Operator
+from .send_recv import Communicator, Operator
 from .tree import broadcast, reduce
-
-if TYPE_CHECKING:
-    from ..communicator import Communicator
 
 
 def hierarchical_allreduce(

@@ -10,16 +10,12 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from .ring import allgather
-from .send_recv import send_recv
-
-if TYPE_CHECKING:
-    from ..communicator import Communicator
-
+from .send_recv import Communicator, send_recv
 
 SMALL, PROBE, LARGE = 8, 1 << 16, 1 << 22  # bytes of messages: for the latency, and of the bandwidth's
 SECONDS = 0.02  # that a measurement may take; on a slow link as many as a message of PROBE bytes needs

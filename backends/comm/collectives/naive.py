@@ -7,17 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce as fold
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minigrad.device import Array
 
 from .blocks import check_parts
-from .send_recv import Operator, Tag, check_peer, combine, copy_of
-
-if TYPE_CHECKING:
-    from ..communicator import Communicator
+from .send_recv import Communicator, Operator, Tag, check_peer, combine, copy_of
 
 
 def naive_allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -> Array:

@@ -7,17 +7,13 @@ Lecture section: synchronous data parallelism. Lesson: 05_messages.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minigrad.device import Array
 
 from .blocks import check_parts
-from .send_recv import Tag, send_recv
-
-if TYPE_CHECKING:
-    from ..communicator import Communicator
+from .send_recv import Communicator, Tag, send_recv
 
 
 def alltoall(comm: Communicator, parts: Sequence[Array]) -> list[Array]:

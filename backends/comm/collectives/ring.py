@@ -11,7 +11,6 @@ data parallelism. Lesson: 05_messages.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,11 +18,8 @@ from minigrad.data import shares
 from minigrad.device import Array
 
 from .blocks import check_parts, chunks, whole
-from .send_recv import Operator, Tag, combine, copy_of, send_recv
+from .send_recv import Communicator, Operator, Tag, combine, copy_of, send_recv
 from .tree import tree_scatter
-
-if TYPE_CHECKING:
-    from ..communicator import Communicator
 
 
 def ring_allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -> Array:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from minigrad.device import Array, array_module
 
 if TYPE_CHECKING:
-    from ..communicator import Communicator
-
+    from ..communicator import Communicator as Communicator
+else:
+    Communicator = Any  # the collectives' name of the type: its file, which imports them, comes after them
 
 Operator = Callable[[Array, Array], Array]
 """Combines two arrays of one shape and dtype into a third such and changes neither; associative."""

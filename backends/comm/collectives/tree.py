@@ -13,17 +13,13 @@ Lecture section: synchronous data parallelism. Lesson: 05_messages.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from minigrad.device import Array
 
 from .blocks import check_parts, lengths, pack, unpack
-from .send_recv import Operator, Tag, check_peer, combine, copy_of
-
-if TYPE_CHECKING:
-    from ..communicator import Communicator
+from .send_recv import Communicator, Operator, Tag, check_peer, combine, copy_of
 
 
 class Place:
