@@ -451,9 +451,6 @@ class ProcessWorker(Worker):
     def next_job(self) -> Job | None:
         return self.jobs.get()
 
-    def end(self, job: Job) -> None:
-        job.ended.set()
-
     def post(self, job: Job, rank: MPIComm) -> None:
         self.jobs.put(job)
 

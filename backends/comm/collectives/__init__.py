@@ -34,7 +34,6 @@ __all__ = [
     "Operator",
     "allgather",
     "allreduce",
-    "allreduce_names",
     "alltoall",
     "barrier",
     "broadcast",
@@ -70,9 +69,10 @@ def allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -> Arra
 def own_allreduce(comm: Communicator, x: Array) -> Array:
     """The sum of ``x`` over all ranks by the transport's own call; ValueError where it has none."""
     if allreduce not in comm.own_collectives:
+        others = [name for name in choices(ALLREDUCES, GROUP) if name != "mpi"]
         raise ValueError(
             "only MPI has an all-reduce of its own; start the ranks as MPI processes (--transport mpi), or "
-            f"choose another all-reduce: {', '.join(name for name in allreduce_names() if name != 'mpi')}"
+            f"choose another all-reduce: {', '.join(others)}"
         )
     return comm.collective(allreduce, x)
 
@@ -87,14 +87,7 @@ ALLREDUCES: Mapping[str, Allreduce] = {
 """The all-reduce algorithms by name. Other packages add theirs in the entry-point group of ``GROUP``."""
 
 GROUP = "minigrad.allreduces"
-
-
 AUTOMATIC = "auto"
-
-
-def allreduce_names() -> list[str]:
-    """The names of the algorithms; nothing is imported for them."""
-    return choices(ALLREDUCES, GROUP)
 
 
 def find_allreduce(name: str) -> Allreduce:
@@ -114,7 +107,7 @@ ALLREDUCE = Flag(
     "algorithm of the all-reduce (default: the transport's own); auto takes the fastest of minigrad's own by "
     "the links that it measures, or by auto:LATENCY,BANDWIDTH in seconds and bytes per second",
     "NAME",
-    lambda: [*allreduce_names(), AUTOMATIC],
+    lambda: [*choices(ALLREDUCES, GROUP), AUTOMATIC],
     find_allreduce,
 )
 """The flag of the strategies whose all-reduce can be chosen."""

@@ -61,7 +61,8 @@ def test_another_package_adds_an_allreduce(monkeypatch):
     )
     monkeypatch.setattr(lookup, "entry_points", EntryPoints([star]).select)
     assert collectives.find_allreduce("star") is collectives.reduce_broadcast_allreduce
-    assert collectives.allreduce_names() == [*collectives.ALLREDUCES, "star"]
+    choices = collectives.ALLREDUCE.choices
+    assert choices is not None and [*choices()] == [*collectives.ALLREDUCES, "star", "auto"]
 
 
 # All-reduce
