@@ -29,8 +29,6 @@ def ring_allreduce(comm: Communicator, x: Array, operator: Operator = np.add) ->
     2 (p-1) alpha + 2n (p-1)/p beta + n (p-1)/p gamma. Chunk c is added in the order c, c + 1, ..., so
     ``operator`` must commute and act element by element; all ranks get the same bits.
     """
-    if comm.size == 1:
-        return copy_of(x)
     pieces = chunks(x, comm.size)
     own = (comm.rank + 1) % comm.size
     pieces[own] = reduce_around(comm, pieces, own, operator)
