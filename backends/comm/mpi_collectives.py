@@ -142,12 +142,16 @@ COLLECTIVES: Mapping[Callable[..., Any], Callable[..., Any]] = {
 
 
 class Message:
-    """One array for each rank, or from each: a row for each header, and the memory of all of them."""
+    """One array for each rank, or from each: a row for each header, and the memory of all of them.
+
+    ``pieces`` are each rank's bytes. ``buffer`` is MPI's name for them: all the memory, and where how many
+    bytes start.
+    """
 
     def __init__(self, ranks: int):
         self.rows = np.zeros((ranks, ROW), np.uint8)
-        self.counts = self.starts = [0] * ranks
-        self.memory = NOTHING
+        self.buffer = NOTHING, ([0] * ranks, [0] * ranks)
+        self.pieces: list[np.ndarray] = []
 
     @classmethod
     def of(cls, parts: Sequence[Array], besides: int) -> Message:
@@ -157,7 +161,7 @@ class Message:
             message.rows[rank], memory = header_and_memory(part)
             memories.append(memory)
         message.allocate(besides)
-        for piece, memory in zip(message.pieces(), memories, strict=True):
+        for piece, memory in zip(message.pieces, memories, strict=True):
             piece[:] = memory[: len(piece)]
         return message
 
@@ -165,22 +169,13 @@ class Message:
         """Make room for the arrays of the headers, but for that of rank ``besides``."""
         sizes = [0 if rank == besides else header_of(row).nbytes for rank, row in enumerate(self.rows)]
         *starts, total = accumulate((-(-size // ALIGNMENT) * ALIGNMENT for size in sizes), initial=0)
-        self.counts, self.starts, self.memory = sizes, starts, np.empty(total, np.uint8)
-
-    @property
-    def buffer(self) -> tuple[np.ndarray, tuple[list[int], list[int]]]:
-        """MPI's name for all the memory: where each rank's bytes start, and how many they are."""
-        return self.memory, (self.counts, self.starts)
-
-    def pieces(self) -> list[np.ndarray]:
-        """Each rank's bytes."""
-        return [
-            self.memory[start : start + count] for start, count in zip(self.starts, self.counts, strict=True)
-        ]
+        memory = np.empty(total, np.uint8)
+        self.buffer = memory, (sizes, starts)
+        self.pieces = [memory[start : start + size] for start, size in zip(starts, sizes, strict=True)]
 
     def arrays(self, own: Array, rank: int) -> list[Array]:
         """The arrays by rank; that of ``rank`` is ``own``."""
-        rows = zip(self.rows, self.pieces(), strict=True)
+        rows = zip(self.rows, self.pieces, strict=True)
         return [own if k == rank else array_of(row, piece) for k, (row, piece) in enumerate(rows)]
 
 

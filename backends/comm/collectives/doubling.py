@@ -9,7 +9,7 @@ Lecture section: synchronous data parallelism. Lesson: 05_messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -20,25 +20,19 @@ from .send_recv import Communicator, Operator, Tag, combine, copy_of, send_recv
 
 
 class Fold:
-    """``comm``'s ranks as a power of two, ``size``; ``number`` is this rank's, None if spoken for."""
+    """``comm``'s ranks as a power of two: of two that are ``paired`` the even one is ``spoken_for``.
+
+    ``peers`` are the ranks that this rank swaps with, at distance 1, 2, 4, ... among those that speak.
+    """
 
     def __init__(self, comm: Communicator):
-        self.size = 1 << (comm.size.bit_length() - 1)
-        self.extra = comm.size - self.size
-        self.paired = comm.rank < 2 * self.extra
-        self.number: int | None = comm.rank - self.extra
-        if self.paired:
-            self.number = comm.rank // 2 if comm.rank % 2 else None
-
-    def rank(self, number: int) -> int:
-        """The rank that has this number."""
-        return 2 * number + 1 if number < self.extra else number + self.extra
-
-    def peers(self) -> Iterator[int]:
-        """The numbers that this rank swaps with, at distance 1, 2, 4, ..."""
-        assert self.number is not None
-        for i in range(self.size.bit_length() - 1):
-            yield self.number ^ 1 << i
+        size = 1 << (comm.size.bit_length() - 1)
+        extra = comm.size - size
+        self.paired = comm.rank < 2 * extra
+        self.spoken_for = self.paired and comm.rank % 2 == 0
+        number = comm.rank // 2 if self.paired else comm.rank - extra
+        numbers = [number ^ 1 << i for i in range(size.bit_length() - 1)]
+        self.peers = [2 * n + 1 if n < extra else n + extra for n in numbers]
 
 
 def doubling_allreduce(comm: Communicator, x: Array, operator: Operator = np.add) -> Array:
@@ -50,15 +44,15 @@ def doubling_allreduce(comm: Communicator, x: Array, operator: Operator = np.add
     element) and all ranks get the same bits.
     """
     fold = Fold(comm)
-    if fold.number is None:
+    if fold.spoken_for:
         comm.send(x, comm.rank + 1, Tag.FOLD)
         return comm.recv(comm.rank + 1, Tag.FOLD, expect=x)
     total = x
     if fold.paired:
         total = combine(comm, operator, comm.recv(comm.rank - 1, Tag.FOLD, expect=x), total)
-    for peer in fold.peers():
-        received = send_recv(comm, total, fold.rank(peer), fold.rank(peer), Tag.DOUBLING, expect=x)
-        first, second = (received, total) if peer < fold.number else (total, received)
+    for peer in fold.peers:
+        received = send_recv(comm, total, peer, peer, Tag.DOUBLING, expect=x)
+        first, second = (received, total) if peer < comm.rank else (total, received)
         total = combine(comm, operator, first, second)
     if fold.paired:
         comm.send(total, comm.rank - 1, Tag.FOLD)
@@ -74,15 +68,15 @@ def doubling_allgather(comm: Communicator, x: Array, sizes: Sequence[int] | None
     """
     fold, everyone = Fold(comm), range(comm.size)
     mine = pack([x], lengths(sizes, [comm.rank]))
-    if fold.number is None:
+    if fold.spoken_for:
         comm.send(mine, comm.rank + 1, Tag.FOLD)
         return unpack(comm.recv(comm.rank + 1, Tag.FOLD), lengths(sizes, everyone))
     xp = array_module(x)
     if fold.paired:
         mine = xp.concatenate([comm.recv(comm.rank - 1, Tag.FOLD), mine])
-    for peer in fold.peers():
-        received = send_recv(comm, mine, fold.rank(peer), fold.rank(peer), Tag.DOUBLING)
-        mine = xp.concatenate([received, mine] if peer < fold.number else [mine, received])
+    for peer in fold.peers:
+        received = send_recv(comm, mine, peer, peer, Tag.DOUBLING)
+        mine = xp.concatenate([received, mine] if peer < comm.rank else [mine, received])
     if fold.paired:
         comm.send(mine, comm.rank - 1, Tag.FOLD)
     return unpack(mine, lengths(sizes, everyone))

@@ -30,28 +30,27 @@ def rabenseifner_allreduce(comm: Communicator, x: Array, operator: Operator = np
     """
     fold = Fold(comm)
     flat = array_module(x).ascontiguousarray(x).reshape(-1)
-    if fold.number is None:
+    if fold.spoken_for:
         comm.send(flat, comm.rank + 1, Tag.FOLD)
         return whole([comm.recv(comm.rank + 1, Tag.FOLD, expect=flat)], like=x)
     if fold.paired:
         flat = combine(comm, operator, comm.recv(comm.rank - 1, Tag.FOLD, expect=flat), flat)
-    total = halve(comm, fold, list(fold.peers()), flat, operator)
+    total = halve(comm, fold.peers, flat, operator)
     if fold.paired:
         comm.send(total, comm.rank - 1, Tag.FOLD)
     return whole([total], like=x)
 
 
-def halve(comm: Communicator, fold: Fold, peers: list[int], x: Array, operator: Operator) -> Array:
+def halve(comm: Communicator, peers: list[int], x: Array, operator: Operator) -> Array:
     """The sum of ``x`` over this rank and all that it reaches through ``peers``."""
     if not peers:
         return x
-    assert fold.number is not None
     peer, further = peers[0], peers[1:]
     halves = x[: x.size // 2], x[x.size // 2 :]
-    upper = int(peer < fold.number)  # the higher of the two keeps the upper half
+    upper = int(peer < comm.rank)  # the higher of the two keeps the upper half
     mine, theirs = halves[upper], halves[1 - upper]
-    received = send_recv(comm, theirs, fold.rank(peer), fold.rank(peer), Tag.HALVING, expect=mine)
+    received = send_recv(comm, theirs, peer, peer, Tag.HALVING, expect=mine)
     first, second = (received, mine) if upper else (mine, received)
-    mine = halve(comm, fold, further, combine(comm, operator, first, second), operator)
-    other = send_recv(comm, mine, fold.rank(peer), fold.rank(peer), Tag.HALVING, expect=theirs)
+    mine = halve(comm, further, combine(comm, operator, first, second), operator)
+    other = send_recv(comm, mine, peer, peer, Tag.HALVING, expect=theirs)
     return array_module(x).concatenate([other, mine] if upper else [mine, other])

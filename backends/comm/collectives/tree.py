@@ -12,7 +12,7 @@ Lecture section: synchronous data parallelism. Lesson: 05_messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,30 +23,20 @@ from .send_recv import Communicator, Operator, Tag, check_peer, combine, copy_of
 
 
 class Place:
-    """Where this rank stands in the tree of ``root``; numbers count from the root, ``rank`` undoes that."""
+    """A rank in the tree of ``root``: its ``parent``, and the ``ranks`` that it speaks for, itself first."""
 
     def __init__(self, comm: Communicator, root: int):
         check_peer(comm, root)
-        self.size, self.root = comm.size, root
-        self.number = (comm.rank - root) % comm.size
-        low_bit = self.number & -self.number
-        self.span = low_bit or 1 << (comm.size - 1).bit_length()  # it speaks for this many ranks, if there
-        self.parent = None if self.number == 0 else self.rank(self.number - low_bit)
+        number = (comm.rank - root) % comm.size  # counted from the root
+        low_bit = number & -number
+        end = min(number + low_bit, comm.size) if number else comm.size
+        self.ranks = [(n + root) % comm.size for n in range(number, end)]
+        self.parent = (number - low_bit + root) % comm.size if number else None
 
-    def rank(self, number: int) -> int:
-        return (number + self.root) % self.size
-
-    def end(self, number: int, span: int) -> int:
-        """One past the last rank, counted from the root, that ``number`` speaks for."""
-        return min(number + span, self.size)
-
-    def children(self) -> Iterator[tuple[int, int]]:
-        """(number, span) of the ranks below this one, the largest subtree first."""
-        span = self.span // 2
-        while span:
-            if self.number + span < self.size:
-                yield self.number + span, span
-            span //= 2
+    def children(self) -> list[list[int]]:
+        """The ranks of each subtree below this rank, the largest first; each begins with the child."""
+        distances = [1 << i for i in range((len(self.ranks) - 1).bit_length())]
+        return [self.ranks[distance : 2 * distance] for distance in reversed(distances)]
 
 
 def broadcast(comm: Communicator, x: Array, root: int = 0) -> Array:
@@ -57,8 +47,8 @@ def broadcast(comm: Communicator, x: Array, root: int = 0) -> Array:
     place = Place(comm, root)
     if place.parent is not None:
         x = comm.recv(place.parent, Tag.BROADCAST)
-    for number, _ in place.children():
-        comm.send(x, place.rank(number), Tag.BROADCAST)
+    for child, *_ in place.children():
+        comm.send(x, child, Tag.BROADCAST)
     return x
 
 
@@ -71,8 +61,8 @@ def reduce(comm: Communicator, x: Array, operator: Operator = np.add, root: int 
     """
     place = Place(comm, root)
     total = x
-    for number, _ in reversed(list(place.children())):
-        total = combine(comm, operator, total, comm.recv(place.rank(number), Tag.REDUCE, expect=x))
+    for child, *_ in reversed(place.children()):
+        total = combine(comm, operator, total, comm.recv(child, Tag.REDUCE, expect=x))
     if place.parent is not None:
         comm.send(total, place.parent, Tag.REDUCE)
         return None
@@ -98,18 +88,14 @@ def tree_scatter(
     together (n/2) log2 p for p = 2^l: L alpha + n (p-1)/p beta.
     """
     place = Place(comm, root)
-    order = [place.rank(number) for number in range(place.number, place.end(place.number, place.span))]
-    if place.parent is None:
-        parts = check_parts(parts, comm.size, "a scatter")
-        mine = [parts[rank] for rank in order]
+    if place.parent is not None:
+        blocks = unpack(comm.recv(place.parent, Tag.SCATTER), lengths(sizes, place.ranks))
+        mine = dict(zip(place.ranks, blocks, strict=True))
     else:
-        message = comm.recv(place.parent, Tag.SCATTER)
-        mine = unpack(message, lengths(sizes, order))
-    for number, span in place.children():
-        first, last = number - place.number, place.end(number, span) - place.number
-        message = pack(mine[first:last], lengths(sizes, order[first:last]))
-        comm.send(message, place.rank(number), Tag.SCATTER)
-    return mine[0]
+        mine = dict(enumerate(check_parts(parts, comm.size, "a scatter")))
+    for ranks in place.children():
+        comm.send(pack([mine[rank] for rank in ranks], lengths(sizes, ranks)), ranks[0], Tag.SCATTER)
+    return mine[comm.rank]
 
 
 def tree_gather(
@@ -120,14 +106,12 @@ def tree_gather(
     ``sizes`` and the cost are those of ``tree_scatter``, which it undoes.
     """
     place = Place(comm, root)
-    by_number = {place.number: x}
-    for number, span in reversed(list(place.children())):
-        numbers = range(number, place.end(number, span))
-        message = comm.recv(place.rank(number), Tag.GATHER)
-        blocks = unpack(message, lengths(sizes, [place.rank(n) for n in numbers]))
-        by_number.update(zip(numbers, blocks, strict=True))
+    blocks = {comm.rank: x}
+    for ranks in reversed(place.children()):
+        message = comm.recv(ranks[0], Tag.GATHER)
+        blocks.update(zip(ranks, unpack(message, lengths(sizes, ranks)), strict=True))
     if place.parent is None:
-        return [by_number[(rank - root) % comm.size] for rank in range(comm.size)]
-    order = [place.rank(number) for number in by_number]
-    comm.send(pack(list(by_number.values()), lengths(sizes, order)), place.parent, Tag.GATHER)
+        return [blocks[rank] for rank in range(comm.size)]
+    message = pack([blocks[rank] for rank in place.ranks], lengths(sizes, place.ranks))
+    comm.send(message, place.parent, Tag.GATHER)
     return []

@@ -444,7 +444,7 @@ BUGS = {
     ),
     "tree: the last rank is dropped": (
         *("tree", "reduce_broadcast_allreduce"),
-        ("if self.number + span < self.size:", "if self.number + span < self.size - 1:"),
+        ("for n in range(number, end)]", "for n in range(number, end) if n + 1 < comm.size or n == number]"),
     ),
     "tree: a child's sum is replaced, not added": (
         *("tree", "reduce_broadcast_allreduce"),
@@ -452,7 +452,7 @@ BUGS = {
     ),
     "doubling: the wrong neighbour": (
         *("doubling", "doubling_allreduce"),
-        ("yield self.number ^ 1 << i", "yield self.number ^ 1"),
+        ("number ^ 1 << i for i", "number ^ 1 for i"),
     ),
     "doubling: the rank spoken for is forgotten": (
         *("doubling", "doubling_allreduce"),
