@@ -90,14 +90,12 @@ class ForwardPass:
 
 def current_path() -> list[int]:
     """The path of the current pass, where a Sequential notes its layers; without a pass, an unused list."""
-    current = current_pass.get()
-    return [] if current is None else current.path
+    return getattr(current_pass.get(), "path", [])
 
 
 def current_observer() -> Observer | None:
     """The observer of the current pass; None where there is none."""
-    current = current_pass.get()
-    return None if current is None else current.observer
+    return getattr(current_pass.get(), "observer", None)
 
 
 def observed(on_grad: Callable[[Any], bool | None]) -> Callable[[Any], bool | None]:

@@ -88,11 +88,20 @@ class Module:
         """How many of the layers that follow in a Sequential this one can compute together with itself."""
         return 0
 
-    def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
+    def forward_with(self, x: Any, following: Sequence[Module]) -> Tensor | None:
+        """What the ``following`` layers, all ``in_one_pass``, give one by one; None where that is faster."""
+
+    def forward_in_sequence(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
         """The output of the ``following`` layers ``in_one_pass``, and their number; or this layer's, and 0.
 
-        It gives what the layers give one by one, and raises no errors but those of this layer.
+        It raises no errors but those of this layer.
         """
+        if n := self.in_one_pass(following):
+            try:
+                if (y := self.forward_with(x, following[:n])) is not None:
+                    return y, n
+            except (ValueError, TypeError):
+                pass  # the layer where it comes from raises it again
         return self(x), 0
 
     def children(self) -> dict[str, Module]:
@@ -485,7 +494,7 @@ class Sequential(ModuleList):
             layer, following = self.layers[i], self.layers[i + 1 : i + 1 if alone else stop]
             path.append(i)
             try:
-                x, more = layer.forward_with(x, following) if layer.in_one_pass(following) else (layer(x), 0)
+                x, more = layer.forward_in_sequence(x, following)
             except (ValueError, TypeError) as error:
                 error.args = (f"layer {i}, {error}",)
                 raise

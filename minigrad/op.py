@@ -55,21 +55,15 @@ def op(
     if positional != [inspect.Parameter.POSITIONAL_OR_KEYWORD] * 2:
         return lift(function, gpu_form)
     two = lift_two(cast(Any, function), gpu_form)
-    return cast(
-        "Callable[P, Tensor]", two if len(kinds) == 2 else or_with_settings(two, lift(function, gpu_form))
-    )
+    if len(kinds) == 2:
+        return two
+    general: Callable[..., Tensor] = lift(function, gpu_form)
 
-
-def or_with_settings(
-    lifted: Callable[..., Tensor], with_settings: Callable[..., Tensor]
-) -> Callable[..., Tensor]:
-    """``lifted`` for two inputs; with settings the general form."""
-
-    @wraps(lifted)
+    @wraps(function)
     def either(x: Any, y: Any, *more: Any, **settings: Any) -> Tensor:
-        return with_settings(x, y, *more, **settings) if settings or more else lifted(x, y)
+        return general(x, y, *more, **settings) if settings or more else two(x, y)
 
-    return either
+    return cast("Callable[P, Tensor]", either)
 
 
 def host_form(function: Callable[..., OpResult]) -> Callable[..., OpResult]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -164,45 +165,47 @@ class Replay:
     """
 
     def __init__(self, *modules: Module):
-        places = [
+        self.places = [
             (owner, name) for module in modules for _, owner, name in module.named_arrays()
             if not isinstance(getattr(owner, name), Parameter)
         ]  # fmt: skip
-        self.arrays = [(owner, name, getattr(owner, name).copy()) for owner, name in places]
         by_id = {id(rng): rng for module in modules for rng in generators_of(module).values()}
-        self.generators = [(rng, rng.bit_generator.state) for rng in by_id.values()]
+        self.generators = list(by_id.values())
         inside = {m for module in modules for m in module.modules() if isinstance(m, OwnState)}
-        self.own = [(owner, owner.own_values()) for owner in inside]
+        self.owners = list(inside)
+        arrays, *others = self.state()
+        self.first = [array.copy() for array in arrays], *others
         current = current_pass.get()
         self.forward_pass = None if current is None else current.copy()
         self.in_bfloat16 = in_bfloat16.get()
-        self.before: list[tuple[list[Array], list[Any], list[Any], Any, Any]] = []
+        self.blocks: list[ExitStack] = []
+
+    def state(self) -> tuple[list[Array], list[Any], list[Any]]:
+        """The arrays, the states of generators, and the own state of modules, as they are now."""
+        arrays = [getattr(owner, name) for owner, name in self.places]
+        states = [rng.bit_generator.state for rng in self.generators]
+        return arrays, states, [owner.own_values() for owner in self.owners]
+
+    def set_state(self, arrays: list[Array], states: list[Any], own: list[Any]) -> None:
+        """Go on from what ``state`` gave."""
+        for (owner, name), array in zip(self.places, arrays, strict=True):
+            setattr(owner, name, array)
+        for rng, state in zip(self.generators, states, strict=True):
+            rng.bit_generator.state = state
+        for owner, values in zip(self.owners, own, strict=True):
+            owner.set_own_values(values)
 
     def __enter__(self) -> Replay:
-        arrays = [getattr(owner, name) for owner, name, _ in self.arrays]
-        states = [rng.bit_generator.state for rng, _ in self.generators]
-        own = [owner.own_values() for owner, _ in self.own]
+        block, before, (arrays, states, own) = ExitStack(), self.state(), self.first
+        copies = {id(array): then.copy() for array, then in zip(before[0], arrays, strict=True)}
+        copied = [copies[id(array)] for array in before[0]]  # modules may share an array
+        block.callback(self.set_state, *before)
         again = None if self.forward_pass is None else self.forward_pass.copy()
-        rounding = bfloat16(self.in_bfloat16)
-        rounding.__enter__()
-        self.before.append((arrays, states, own, current_pass.set(again), rounding))
-        pairs = zip(arrays, self.arrays, strict=True)
-        copies = {id(array): then.copy() for array, (_, _, then) in pairs}  # modules may share an array
-        for array, (owner, name, _) in zip(arrays, self.arrays, strict=True):
-            setattr(owner, name, copies[id(array)])
-        for rng, then in self.generators:
-            rng.bit_generator.state = then
-        for owner, values in self.own:
-            owner.set_own_values(values)
+        block.callback(current_pass.reset, current_pass.set(again))
+        block.enter_context(bfloat16(self.in_bfloat16))
+        self.blocks.append(block)
+        self.set_state(copied, states, own)
         return self
 
     def __exit__(self, *error: object) -> None:
-        arrays, states, own, token, rounding = self.before.pop()
-        current_pass.reset(token)
-        rounding.__exit__(None, None, None)
-        for (owner, name, _), array in zip(self.arrays, arrays, strict=True):
-            setattr(owner, name, array)
-        for (rng, _), state in zip(self.generators, states, strict=True):
-            rng.bit_generator.state = state
-        for (owner, _), values in zip(self.own, own, strict=True):
-            owner.set_own_values(values)
+        self.blocks.pop().close()

@@ -5,7 +5,7 @@ Lecture section: back-propagation. Lesson: 17_sequences, by ``nn/attention.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -42,15 +42,18 @@ class Tokens:
         return max((len(array) for array in self.arrays() if array is not None), default=0)
 
     def __getitem__(self, rows: slice | Array | Sequence[int]) -> Self:
-        return self.with_arrays(*(None if array is None else array[rows] for array in self.arrays()))
+        return self.with_arrays(*self.changed(lambda array: array[rows]))
 
     def to(self, device: str) -> Self:
         """These on ``device`` ("numpy" or "cupy")."""
-        moved = (None if array is None else to_device(array, device) for array in self.arrays())
-        return self.with_arrays(*moved)
+        return self.with_arrays(*self.changed(lambda array: to_device(array, device)))
 
     def arrays(self) -> tuple[Array | None, Array | None]:
         return self.position, self.document
+
+    def changed(self, change: Callable[[Array], Array]) -> list[Array | None]:
+        """The arrays, where they are, after a ``change``."""
+        return [None if array is None else change(array) for array in self.arrays()]
 
     def with_arrays(self, position: Array | None, document: Array | None) -> Self:
         """The tokens of other rows, of which the columns here are the same."""
@@ -70,8 +73,7 @@ class Tokens:
             raise ValueError(
                 "a rank with some tokens of each row cannot have places for all; give it capacity per sample"
             )
-        rows = (None if array is None else array.reshape(1, -1) for array in self.arrays())
-        return Tokens(*rows)
+        return Tokens(*self.changed(lambda array: array.reshape(1, -1)))
 
     def places(self, shape: tuple[int, ...]) -> Array:
         """The places of the tokens of a layer, which broadcast to its ``shape`` (B, S); padding has 0."""
@@ -93,5 +95,4 @@ class Tokens:
 
 def current_tokens() -> Tokens | None:
     """What the batch of the current pass says of its tokens; None where nothing is known."""
-    current = current_pass.get()
-    return None if current is None else current.tokens
+    return getattr(current_pass.get(), "tokens", None)

@@ -5,7 +5,8 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``nn/__init__.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from .. import ops
 from ..lookup import check_choice
@@ -30,7 +31,17 @@ class Flatten(Module):
         return ops.flatten(x, start_axis=1)
 
 
-class ReLU(Module):
+class Activation(Module):
+    """A layer without settings, which applies the ``op`` of its class to each element or token."""
+
+    token_wise = True
+    op: ClassVar[Callable[..., Tensor]]
+
+    def forward(self, x: Any) -> Tensor:
+        return type(self).op(x)
+
+
+class ReLU(Activation):
     """max(x, 0).
 
     >>> from minigrad import nn
@@ -38,10 +49,7 @@ class ReLU(Module):
     [0.0, 2.0]
     """
 
-    token_wise = True
-
-    def forward(self, x: Any) -> Tensor:
-        return ops.relu(x)
+    op = staticmethod(ops.relu)
 
 
 class LeakyReLU(Module):
@@ -75,13 +83,10 @@ class GELU(Module):
         return "" if self.approximate == "none" else f"approximate={self.approximate!r}"
 
 
-class SiLU(Module):
+class SiLU(Activation):
     """x sigmoid(x)."""
 
-    token_wise = True
-
-    def forward(self, x: Any) -> Tensor:
-        return ops.silu(x)
+    op = staticmethod(ops.silu)
 
 
 class Softplus(Module):
@@ -114,49 +119,34 @@ class ELU(Module):
         return str(self.alpha)
 
 
-class LogSigmoid(Module):
+class LogSigmoid(Activation):
     """log(sigmoid(x))."""
 
-    token_wise = True
-
-    def forward(self, x: Any) -> Tensor:
-        return ops.log_sigmoid(x)
+    op = staticmethod(ops.log_sigmoid)
 
 
-class Hardswish(Module):
+class Hardswish(Activation):
     """x times a ramp from 0 at -3 to 1 at 3."""
 
-    token_wise = True
-
-    def forward(self, x: Any) -> Tensor:
-        return ops.hardswish(x)
+    op = staticmethod(ops.hardswish)
 
 
-class Sigmoid(Module):
+class Sigmoid(Activation):
     """1 / (1 + e ** -x)."""
 
-    token_wise = True
-
-    def forward(self, x: Any) -> Tensor:
-        return ops.sigmoid(x)
+    op = staticmethod(ops.sigmoid)
 
 
-class Tanh(Module):
+class Tanh(Activation):
     """The hyperbolic tangent."""
 
-    token_wise = True
-
-    def forward(self, x: Any) -> Tensor:
-        return ops.tanh(x)
+    op = staticmethod(ops.tanh)
 
 
-class Softmax(Module):
+class Softmax(Activation):
     """exp(x) / sum(exp(x)) along the last axis."""
 
-    token_wise = True
-
-    def forward(self, x: Any) -> Tensor:
-        return ops.softmax(x)
+    op = staticmethod(ops.softmax)
 
 
 def activation_of(layer: Module) -> str:

@@ -89,18 +89,13 @@ class Conv2d(Convolution):
             return n
         return int(kinds[:1] == [ReLU] and on_gpu(self.weight.data))
 
-    def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
+    def forward_with(self, x: Any, following: Sequence[Module]) -> Tensor | None:
         if not pays(x, self.weight):
-            return self(x), 0
-        n = self.in_one_pass(following)
+            return None
         inputs = (x, self.weight) if self.bias is None else (x, self.weight, self.bias)
-        pools = pooling_in(following[:n])
-        kernel, relu = pools[0].settings["kernel"] if pools else 1, n > len(pools)
-        try:
-            return ops.conv_pool2d(*inputs, pool=kernel, relu=relu, **self.settings), n
-        except (ValueError, TypeError):
-            pass  # the layer where it comes from raises it again
-        return self(x), 0
+        pools = pooling_in(following)
+        kernel, relu = pools[0].settings["kernel"] if pools else 1, len(following) > len(pools)
+        return ops.conv_pool2d(*inputs, pool=kernel, relu=relu, **self.settings)
 
 
 class Conv1d(Convolution):

@@ -54,14 +54,10 @@ class BatchNorm(Module):
         alone = self.unchanged_type() is BatchNorm and not self.gathers
         return int(alone and [layer.unchanged_type() for layer in following[:1]] == [ReLU])
 
-    def forward_with(self, x: Any, following: Sequence[Module]) -> tuple[Tensor, int]:
+    def forward_with(self, x: Any, following: Sequence[Module]) -> Tensor:
         own, running = {"observe": self.observe}, {"statistics": (self.running_mean, self.running_var)}
         settings: dict[str, Any] = own if self.training else running
-        try:
-            return ops.batch_norm(x, self.weight, self.bias, eps=self.eps, relu=True, **settings), 1
-        except (ValueError, TypeError):
-            pass  # the layer where it comes from raises it again
-        return self(x), 0
+        return ops.batch_norm(x, self.weight, self.bias, eps=self.eps, relu=True, **settings)
 
     def synchronize(self, axis: str, gather: Gather) -> None:
         """Use the statistics of all ranks along an axis of the grid, inner axes first.

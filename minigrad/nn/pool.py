@@ -6,7 +6,7 @@ Lecture section: back-propagation. Lesson: 02_backpropagation, by ``nn/__init__.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from .. import ops
 from ..integer_settings import Pair
@@ -16,16 +16,19 @@ from ..tensor import Tensor
 
 
 class Pool(Module):
-    """A pooling window; ``stride`` defaults to ``kernel``, and of signals each setting is one number."""
+    """Windows that the ``op`` of the class pools; its first setting describes a layer.
 
-    pool: Callable[..., Tensor]
+    ``stride`` defaults to ``kernel``, and of signals each setting is one number.
+    """
+
+    op: ClassVar[Callable[..., Tensor]]
     settings: dict[str, Any]
 
     def forward(self, x: Any) -> Tensor:
-        return self.pool(x, **self.settings)
+        return type(self).op(x, **self.settings)
 
     def describe(self) -> str:
-        return str(self.settings["kernel"])
+        return str(next(iter(self.settings.values())))
 
 
 class MaxPool(Pool):
@@ -68,7 +71,7 @@ class MaxPool2d(MaxPool):
     [[[[4.0]]]]
     """
 
-    pool = staticmethod(ops.max_pool2d)
+    op = staticmethod(ops.max_pool2d)
 
     def has_tiles(self) -> bool:
         """Whether windows stand side by side, on images without padding."""
@@ -79,46 +82,38 @@ class MaxPool2d(MaxPool):
 class AvgPool2d(AvgPool):
     """The mean of each window: (N, C, H, W) becomes (N, C, H', W'), else ValueError."""
 
-    pool = staticmethod(ops.avg_pool2d)
+    op = staticmethod(ops.avg_pool2d)
 
 
 class MaxPool1d(MaxPool):
     """The largest element of each window: (N, C, L) becomes (N, C, L'), else ValueError."""
 
-    pool = staticmethod(ops.max_pool1d)
+    op = staticmethod(ops.max_pool1d)
 
 
 class AvgPool1d(AvgPool):
     """The mean of each window: (N, C, L) becomes (N, C, L'), else ValueError."""
 
-    pool = staticmethod(ops.avg_pool1d)
+    op = staticmethod(ops.avg_pool1d)
 
 
-class AdaptivePool(Module):
+class AdaptivePool(Pool):
     """Windows that make images (N, C, H, W) to (N, C, *output_size); 1 pools all of an image."""
 
-    pool: Callable[..., Tensor]
-
     def __init__(self, output_size: Sizes):
-        self.output_size = output_size
-
-    def forward(self, x: Any) -> Tensor:
-        return self.pool(x, output_size=self.output_size)
-
-    def describe(self) -> str:
-        return str(self.output_size)
+        self.settings = {"output_size": output_size}
 
 
 class AdaptiveAvgPool2d(AdaptivePool):
     """The mean of each window of ``ops.adaptive_avg_pool2d``."""
 
-    pool = staticmethod(ops.adaptive_avg_pool2d)
+    op = staticmethod(ops.adaptive_avg_pool2d)
 
 
 class AdaptiveMaxPool2d(AdaptivePool):
     """The largest element of each window of ``ops.adaptive_max_pool2d``."""
 
-    pool = staticmethod(ops.adaptive_max_pool2d)
+    op = staticmethod(ops.adaptive_max_pool2d)
 
 
 class Upsample(Module):
