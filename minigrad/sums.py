@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+BY_PRODUCT = "fd"  # float32 and float64, which BLAS multiplies
 CHAIN = 32  # rows that are added one after the other, at most
 PIECE = 512  # elements of a row; einsum adds 64 bytes at a time, so in 8 or 16 chains
 SMALL = 1 << 13  # elements that NumPy's own sum adds in about the same time
@@ -23,8 +24,11 @@ TALL = 1 << 10  # rows that one block of a GPU's threads may add up
 
 
 def column_sums(x: np.ndarray) -> np.ndarray:
-    """``x.sum(axis=0)`` of a matrix (N, C), in its dtype."""
-    if not has_product(x):
+    """``x.sum(axis=0)`` of a matrix (N, C), in its dtype, as products of ones and blocks of rows.
+
+    ``together`` rows are taken as one long row, so a chain adds every ``together``-th row.
+    """
+    if x.dtype.char not in BY_PRODUCT:
         return x.sum(axis=0, dtype=x.dtype)
     n = len(x)
     if n <= CHAIN:
@@ -32,27 +36,12 @@ def column_sums(x: np.ndarray) -> np.ndarray:
     if x.flags.f_contiguous and not x.flags.c_contiguous:
         return row_sums(x.T)
     chain = largest_divisor(n, CHAIN, CHAIN // 2) or CHAIN
-    if n % chain == 0 and n <= CHAIN * chain:  # as below in two calls: 5 us, not 7, of 128 x 512
-        chains = ones(chain, x.dtype).dot(x.reshape(chain, x.size // chain))
-        return ones(n // chain, x.dtype).dot(chains.reshape(n // chain, x.shape[1]))
-    return sums_of_chains(x)
-
-
-def sums_of_chains(x: np.ndarray) -> np.ndarray:
-    """The sums of the columns of a matrix (N, C), as products of ones and blocks of rows.
-
-    ``together`` rows are taken as one long row, so a chain adds every ``together``-th row.
-    """
-    n, channels = x.shape
-    if n <= CHAIN:
-        return ones(n, x.dtype) @ x
-    chain = largest_divisor(n, CHAIN, CHAIN // 2) or CHAIN
-    together = n // chain
-    covered = together * chain
-    total = ones(chain, x.dtype) @ x[:covered].reshape(chain, together * channels)
-    total = total.reshape(together, channels)
-    total = ones(together, total.dtype) @ total if together <= CHAIN else halved(total)
-    return total if covered == n else total + sums_of_chains(x[covered:])
+    together, rest = divmod(n, chain)
+    blocks = x[: n - rest] if rest else x
+    total = ones(chain, x.dtype).dot(blocks.reshape(chain, blocks.size // chain))
+    total = total.reshape(together, x.shape[1])
+    total = ones(together, x.dtype).dot(total) if together <= CHAIN else halved(total)
+    return total + ones(rest, x.dtype).dot(x[n - rest :]) if rest else total
 
 
 def row_sums(x: np.ndarray) -> np.ndarray:
@@ -77,11 +66,6 @@ def ones(n: int, dtype: np.dtype) -> np.ndarray:
     vector = np.ones(n, dtype)
     vector.flags.writeable = False
     return vector
-
-
-def has_product(x: np.ndarray) -> bool:
-    """Whether BLAS multiplies its elements, of float32 or float64."""
-    return x.dtype.char in "fd"
 
 
 @cache
@@ -112,7 +96,7 @@ def axis_sums(x: Any, axes: tuple[int, ...]) -> Any:
     """
     if type(x) is not np.ndarray:
         return sums_on_gpu(x, axes) if x.dtype.char != "e" else sums_in_single(x, axes)
-    if not has_product(x):
+    if x.dtype.char not in BY_PRODUCT:
         return x.sum(axis=axes) if x.dtype.char != "e" else sums_in_single(x, axes)
     if x.ndim == 2 and axes == (0,) and (x.size < SMALL or len(x) <= 2 * CHAIN):
         return ones(len(x), x.dtype).dot(x)  # one call, as of a bias's gradient
