@@ -81,8 +81,13 @@ def run_in_single(
     first = {name: Recorded(s) if callable(s) else s for name, s in settings.items()}
     value, pullbacks = compute(*map(in_single, arrays), **first)
     some = [pullback is not None and is_floating(a) for a, pullback in zip(arrays, pullbacks, strict=True)]
+
+    def second_run(g: Array) -> tuple[Array, tuple[Pullback | None, ...]]:
+        again = {name: s.replay() if isinstance(s, Recorded) else s for name, s in first.items()}
+        return in_single(g), compute(*map(in_single, arrays), **again)[1]
+
     if any(is_floating(a) for a in retained_arrays(list(pullbacks))):
-        run = second_run(compute, arrays, first)
+        run = once(second_run)
     else:  # bytes, say, which number the largest elements of windows
         run = once(lambda g: (in_single(g), pullbacks))
     all_half = all(is_half(a) for a in arrays if is_floating(a))
@@ -90,16 +95,6 @@ def run_in_single(
         pullback_of(compute, run, i, a.shape, a.dtype) if needed else None
         for i, (a, needed) in enumerate(zip(arrays, some, strict=True))
     )
-
-
-def second_run(compute: Callable[..., OpResult], arrays: tuple[Any, ...], settings: dict[str, Any]) -> Run:
-    """A function that runs ``compute`` again: from g to g in float32, and the pullbacks."""
-
-    def run(g: Array) -> tuple[Array, tuple[Pullback | None, ...]]:
-        again = {name: s.replay() if isinstance(s, Recorded) else s for name, s in settings.items()}
-        return in_single(g), compute(*map(in_single, arrays), **again)[1]
-
-    return once(run)
 
 
 def pullback_of(

@@ -86,17 +86,23 @@ def where_found() -> str | None:
 
 def subset(path: Path = SUBSET) -> Dataset:
     """The first 500 training and 100 test images of each digit, from the package."""
+    content = from_package(path, SUBSET_SHA256)
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        train = as_batch(arrays["train_images"], arrays["train_labels"])
+        test = as_batch(arrays["test_images"], arrays["test_labels"])
+    return Dataset("mnist5k", train, test)
+
+
+def from_package(path: Path, sha256: str, at_most: int = 0) -> bytes:
+    """The content of a file of the package, with this SHA-256, of ``at_most`` so many bytes if compressed."""
     try:
-        raw = path.read_bytes()
-        require_sha256(raw, SUBSET_SHA256)
+        content = unpack(path.read_bytes(), at_most)
+        require_sha256(content, sha256)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{path} is missing; reinstall minigrad-course") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}; reinstall minigrad-course") from error
-    with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
-        train = as_batch(arrays["train_images"], arrays["train_labels"])
-        test = as_batch(arrays["test_images"], arrays["test_labels"])
-    return Dataset("mnist5k", train, test)
+    return content
 
 
 def full_set(files: Sequence[IdxFile] = FILES, mirrors: Sequence[str] = MIRRORS) -> Dataset:

@@ -403,12 +403,12 @@ def way_to_layers(value: Any) -> str:
     return f"got {type(value).__name__}; put it into the forward method of a Module"
 
 
-def checked_modules(modules: Iterable[Any]) -> list[Module]:
-    """A list of ``modules``; raises TypeError for what is none."""
+def checked_modules(modules: Iterable[Any], rule: str) -> list[Module]:
+    """A list of ``modules``; raises TypeError, which says the ``rule``, for what is none."""
     modules = list(modules)
     for module in modules:
         if not isinstance(module, Module):
-            raise TypeError(f"a list of modules has an item that is none, {way_to_layers(module)}")
+            raise TypeError(f"{rule}, {way_to_layers(module)}")
     return modules
 
 
@@ -426,7 +426,8 @@ class ModuleList(Module):
     token_wise = True
 
     def __init__(self, modules: Iterable[Module] = ()):
-        self.layers = checked_modules(modules)
+        self.layers = []
+        self.extend(modules)
 
     def append(self, module: Module) -> Self:
         """Put ``module`` at the end."""
@@ -434,7 +435,7 @@ class ModuleList(Module):
 
     def extend(self, modules: Iterable[Module]) -> Self:
         """Put ``modules`` at the end, in their order."""
-        self.layers += checked_modules(modules)
+        self.layers += checked_modules(modules, "a list of modules has an item that is none")
         return self
 
     def children(self) -> dict[str, Module]:
@@ -476,10 +477,7 @@ class Sequential(ModuleList):
     token_wise = True
 
     def __init__(self, *layers: Module):
-        for layer in layers:
-            if not isinstance(layer, Module):
-                raise TypeError(f"a Sequential takes layers one by one, {way_to_layers(layer)}")
-        self.layers = list(layers)
+        self.layers = checked_modules(layers, "a Sequential takes layers one by one")
 
     def of_slice(self, layers: list[Module]) -> Module:
         return Sequential(*layers)

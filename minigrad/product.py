@@ -24,7 +24,11 @@ def product(a: Array, b: Array, out: Array | None = None) -> Array:
     """
     on_host = type(a) is ndarray
     if on_host and a.itemsize == 2 and a.dtype == b.dtype == np.float16:
-        return product_in_single(a, b, out)
+        y = rounded(product(in_single(a), in_single(b)), np.float16)
+        if out is None:
+            return y
+        out[...] = y
+        return out
     if on_host and a.ndim == b.ndim == 2 and (out is None or out.flags.c_contiguous):
         if len(b) == 1 and a.shape[1] == 1 and b.shape[1] >= LONG_ROW:
             return np.multiply(a, b, out=out)
@@ -33,11 +37,3 @@ def product(a: Array, b: Array, out: Array | None = None) -> Array:
     if xp is not np and cublas.on_own_stream(xp) and cublas.are_matrices(a, b):
         return cublas.product(a, b, out)
     return a @ b if out is None else xp.matmul(a, b, out=out)
-
-
-def product_in_single(a: Array, b: Array, out: Array | None) -> Array:
-    """The product of two arrays of float16, rounded once."""
-    y = rounded(product(in_single(a), in_single(b)), np.float16)
-    if out is not None:
-        out[...] = y
-    return y if out is None else out

@@ -174,8 +174,11 @@ class Tape:
                 grads += [*[None] * (len(entries) - len(grads) - 1), g]
                 continue
             for index, shape, pullback in entry:
-                if later is not None and put_off(later, entries[index], shape, pullback, g):
-                    continue
+                if later is not None:
+                    used = entries[index]
+                    if isinstance(used, TensorBase) and used.is_parameter:
+                        later.append(WeightGradient(used, shape, pullback, g))
+                        continue
                 if buffers and grads[index] is None:
                     grads[index] = write_into_buffer(entries[index], pullback, g)
                     if grads[index] is not None:
@@ -223,14 +226,6 @@ class Tape:
         from .pictures.tape_picture import tape_picture
 
         return tape_picture(self.outline(), None if isinstance(self.entries, _Spent) else self.entries)
-
-
-def put_off(later: list[WeightGradient], entry: Any, shape: tuple[int, ...], pullback: Any, g: Array) -> bool:
-    """Note the gradient of a parameter for ``finish_weights``; False for any other input of an op."""
-    if not isinstance(entry, TensorBase) or not entry.is_parameter:
-        return False
-    later.append(WeightGradient(entry, shape, pullback, g))
-    return True
 
 
 def finish_weights(later: list[WeightGradient], on_grad: OnGrad | None = None) -> None:

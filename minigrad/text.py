@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from .data import Batch, Dataset
-from .mnist import require_sha256, unpack
+from .mnist import from_package
 
 COURSE = Path(__file__).with_name("datasets") / "course.txt.gz"
 COURSE_SHA256 = "e4bc697100a27103aab2d2d8c4b277fbe9d576716b8e94d11d7e543403328778"  # of the text
@@ -63,14 +63,7 @@ def text(length: int = 64, file: Path | None = None, symbols: bytes | None = Non
 
 def course() -> bytes:
     """The prose of the lessons and of the texts around them, as it was when this file was made."""
-    try:
-        content = unpack(COURSE.read_bytes(), at_most=COURSE_BYTES)
-        require_sha256(content, COURSE_SHA256)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{COURSE} is missing; reinstall minigrad-course") from error
-    except ValueError as error:
-        raise ValueError(f"{COURSE}: {error}; reinstall minigrad-course") from error
-    return content
+    return from_package(COURSE, COURSE_SHA256, COURSE_BYTES)
 
 
 def read(file: Path) -> bytes:

@@ -6,7 +6,7 @@ Lecture section: synchronous data parallelism. Lesson: 06_data_parallel, by ``ba
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Self
 
 
@@ -40,9 +40,6 @@ class Traits:
     @classmethod
     def of_all(cls, members: Iterable[Traits]) -> Self:
         """The traits of strategies that work together: where one departs from serial training, all do."""
-        members = list(members)
-
-        def together(name: str, default: bool) -> bool:
-            return (all if default else any)(vars(member)[name] for member in members)
-
-        return cls(**{field.name: together(field.name, bool(field.default)) for field in fields(cls)})
+        traits = [vars(member) for member in members]
+        serial = vars(cls())
+        return cls(**{k: (all if serial[k] else any)(some[k] for some in traits) for k in serial})

@@ -152,9 +152,9 @@ SERIAL = "of its scale on rank"
 BUGS = [
     Bug("the hooks alone count the ranks and not their samples", "Backend.work", "len(mine) / len(batch)",
         "1 / self.size", the_hooks_alone_train_like_serial, "Not equal"),
-    Bug("a trait holds where one strategy has it", "Traits.of_all", "(all if default else any)", "any",
+    Bug("a trait holds where one strategy has it", "Traits.of_all", "(all if serial[k] else any)", "any",
         traits_together_depart_where_one_does, "depart in"),
-    Bug("a trait holds where all strategies have it", "Traits.of_all", "(all if default else any)", "all",
+    Bug("a trait holds where all strategies have it", "Traits.of_all", "(all if serial[k] else any)", "all",
         traits_together_depart_where_one_does, "depart in"),
     Bug("a mean of means for uneven shards", "Strategy.loss_weight", "return len(mine) / len(batch)",
         "return bool(len(mine)) / getattr(self, 'size', 1)", replicated_trains_like_serial, SERIAL),
