@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,20 @@ from .tape import input_gradient
 in_bfloat16: ContextVar[bool] = ContextVar("minigrad.in_bfloat16", default=False)
 
 
-OPEN: list[bool] = []  # for each ``with`` that is open in any thread; without one an op asks no further
+class OpenBlocks:
+    """How many ``with`` are open in all threads: where there is none, an op asks no further."""
+
+    __slots__ = ("count", "lock")
+
+    def __init__(self) -> None:
+        self.count, self.lock = 0, Lock()
+
+    def add(self, n: int) -> None:
+        with self.lock:
+            self.count += n
+
+
+OPEN = OpenBlocks()
 
 
 @contextmanager
@@ -35,11 +49,11 @@ def bfloat16(on: bool = True) -> Iterator[None]:
     while.
     """
     token = in_bfloat16.set(on)
-    OPEN.append(on)
+    OPEN.add(1)
     try:
         yield
     finally:
-        OPEN.pop()
+        OPEN.add(-1)
         in_bfloat16.reset(token)
 
 

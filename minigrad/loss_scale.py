@@ -5,22 +5,20 @@ Lecture section: back-propagation. Lesson: 19_sixteen_bits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from .own_state import OwnState
+from typing import Any
 
 SMALLEST = 2.0**-24  # the least positive float16 number: a smaller factor leaves nothing of a gradient of 1
 
 
 @dataclass
-class StaticScale(OwnState):
+class StaticScale:
     """A factor that stays the same: backward starts from ``value`` times the loss.
 
     A step whose gradients overflow is left out; ``skipped`` counts these. ``good_steps`` were taken since the
     last one. Raises ValueError for a factor that is not positive and finite.
     """
-
-    own_state = ("value", "good_steps", "skipped")
 
     value: float = 1.0
     good_steps: int = 0
@@ -29,6 +27,14 @@ class StaticScale(OwnState):
     def __post_init__(self) -> None:
         if not 0 < self.value < float("inf"):
             raise ValueError(f"a loss scale must be positive and finite, got {self.value}")
+
+    def own_values(self) -> dict[str, Any]:
+        """The factor and the counts of steps, as a checkpoint holds them."""
+        return {"value": self.value, "good_steps": self.good_steps, "skipped": self.skipped}
+
+    def set_own_values(self, values: Mapping[str, Any]) -> None:
+        """Go on from what ``own_values`` gave."""
+        vars(self).update(values)
 
     def take_step(self) -> None:
         """Count a step whose gradients were all finite."""

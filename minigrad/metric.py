@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .cross_entropy_loss import CrossEntropyLoss
 from .data import Batch
 from .module import Module
+from .nn import CrossEntropyLoss
 from .text import PADDING
 from .train import accuracy, mean_loss
 

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import ops
-from .cross_entropy_loss import CrossEntropyLoss
 from .data import Batch, Dataset
 from .lookup import lookup
 from .metric import ACCURACY, NATS, Metric
 from .mnist import load
 from .nn import (
     Conv2d,
+    CrossEntropyLoss,
     Experts,
     Flatten,
     LayerNorm,

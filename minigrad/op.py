@@ -95,7 +95,7 @@ def lift(
         if tensor is TensorBase:
             check_result(function, result, arrays)
             tensor = tensor_class()
-        if OPEN and in_bfloat16.get():
+        if OPEN.count and in_bfloat16.get():
             result = rounded_result(result, arrays)
         value, pullbacks = result
         right = type(value) is np.ndarray and (value.ndim or "dtype" in settings)
@@ -139,7 +139,7 @@ def lift_two(
         if tensor is TensorBase:
             check_result(function, result, [a, b])
             tensor = tensor_class()
-        if OPEN and in_bfloat16.get():
+        if OPEN.count and in_bfloat16.get():
             result = rounded_result(result, (a, b))
         value, (to_x, to_y) = result
         out = new(tensor)

@@ -1,7 +1,6 @@
 """A loss that is divided by something else than the number of samples, for parts of a batch as for the whole.
 
-Lecture section: synchronous data parallelism. Lesson: 02_backpropagation, by
-``cross_entropy_loss.py``.
+Lecture section: synchronous data parallelism. Lesson: 02_backpropagation, by ``nn/loss.py``.
 """
 
 from __future__ import annotations

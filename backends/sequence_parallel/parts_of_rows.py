@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from minigrad.bfloat16 import bfloat16
-from minigrad.cross_entropy_loss import CrossEntropyLoss
 from minigrad.device import Array
 from minigrad.mean_check import TOLERANCE
+from minigrad.nn import CrossEntropyLoss
 from minigrad.tape import no_grad
 from minigrad.tensor import Tensor
 from minigrad.weighted_mean import PartOfMean, WeightedMean

@@ -4,7 +4,6 @@ all layers of a net, or a seed for one layer (two layers of one seed draw the sa
 Lecture section: back-propagation. Lesson: 02_backpropagation.
 """  # isort: skip_file
 
-from ..cross_entropy_loss import CrossEntropyLoss, NLLLoss
 from ..module import Module, ModuleList, Sequential, evaluation_mode
 from ..tensor import Parameter
 from . import init
@@ -17,7 +16,7 @@ from .conv import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
 from .dropout import Dropout
 from .experts import Experts
 from .linear import Embedding, Linear
-from .loss import BCEWithLogitsLoss, HuberLoss, L1Loss, MSELoss, SmoothL1Loss
+from .loss import BCEWithLogitsLoss, CrossEntropyLoss, HuberLoss, L1Loss, MSELoss, NLLLoss, SmoothL1Loss
 from .norm import BatchNorm, GhostBatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
 from .pool import AdaptiveAvgPool2d, AdaptiveMaxPool2d, AvgPool1d, AvgPool2d, MaxPool1d, MaxPool2d, Upsample
 from .token_embedding import TokenEmbedding, Unembedding

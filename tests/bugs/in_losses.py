@@ -180,7 +180,7 @@ BUGS = [
     Bug("labels of tokens are read sample by sample", "CrossEntropyLoss.rows",
         "labels.reshape((n, shape[-1]) if soft else n)", "labels.T.reshape(n)",
         the_loss_of_tokens_is_their_mean, "Not equal to tolerance"),
-    Bug("ignored labels count in the divisor", "CrossEntropyLoss.total_factor",
+    Bug("ignored labels count in the divisor", "CrossEntropyLoss.count",
         "(weight[labels * counted] * counted).sum()",
         "weight[labels * counted].sum()", a_weighted_loss_is_that_of_the_whole_batch, "the loss"),
     Bug("log-sigmoid is linear, too", "log_sigmoid_in_one_pass", 'in_one_pass("softplus", x, -1.0, math.inf)',

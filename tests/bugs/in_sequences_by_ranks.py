@@ -13,8 +13,8 @@ from backends.sequence_parallel.split_tokens import SplitTokens
 from backends.sequence_parallel.token_order import ORDERS, columns_of
 from backends.sequence_parallel.ulysses import ulysses_attention
 from minigrad import nn, ops
-from minigrad.cross_entropy_loss import CrossEntropyLoss
 from minigrad.data import Batch
+from minigrad.nn import CrossEntropyLoss
 from minigrad.random_mask import RandomMask
 from minigrad.weighted_mean import WeightedMean
 from tests.backends.model_parallel.transformer_laws import Net

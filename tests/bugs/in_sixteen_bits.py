@@ -211,7 +211,7 @@ BUGS = [
     Bug("a gradient is not rounded to bfloat16", "rounded_pullback",
         "rounded(input_gradient(pullback(g), g, shape, pullback))",
         "input_gradient(pullback(g), g, shape, pullback)", ops_round_to_bfloat16, "is not"),
-    Bug("ops of two inputs do not round to bfloat16", "lift_two", "OPEN and in_bfloat16.get()", "False",
+    Bug("ops of two inputs do not round to bfloat16", "lift_two", "OPEN.count and in_bfloat16.get()", "False",
         ops_round_to_bfloat16, "is not"),
     Bug("segments that run again do not round to bfloat16", "Replay.__enter__", "bfloat16(self.in_bfloat16)",
         "bfloat16(False)", a_net_of_segments_trains_in_bfloat16, "is not rounded"),

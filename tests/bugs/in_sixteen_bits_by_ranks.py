@@ -141,7 +141,7 @@ BUGS = [
         shards_skip_together, "updates .* without a step"),
     Bug("a checkpoint has the scale, and nobody reads it", "training_state.load_state",
         'masters.scale.set_own_values(facts["loss_scale"])', "pass", resumes, "with the scale"),
-    Bug("skipped steps are forgotten", "StaticScale.own_state", '"good_steps", "skipped")', '"good_steps")',
+    Bug("skipped steps are forgotten", "StaticScale.own_values", '"skipped": self.skipped', '"skipped": 0',
         resumes, "with the scale"),
     Bug("masters are read as 16 bits", "placed_state.state_of", 'xp.array(value, order="C")',
         'xp.array(value, like.dtype, order="C")', resumes, "goes on with another"),

@@ -1,4 +1,4 @@
-"""Laws of minigrad/train.py, models.py, cross_entropy_loss.py and serial.py: the training
+"""Laws of minigrad/train.py, models.py and serial.py: the training
 loop and the lessons' networks.
 """
 

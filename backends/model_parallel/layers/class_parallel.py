@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from minigrad import ops
-from minigrad.cross_entropy_loss import CrossEntropyLoss
 from minigrad.device import Array, array_module
 from minigrad.half import rounded, widened
-from minigrad.nn import Linear
+from minigrad.nn import CrossEntropyLoss, Linear
 from minigrad.ops.cross_entropy import checked_labels
 from minigrad.pullback import OpResult
 from minigrad.tensor import Tensor

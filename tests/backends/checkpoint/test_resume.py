@@ -26,9 +26,9 @@ from backends.registry import OneRank
 from backends.sequence_parallel import SequenceParallel
 from backends.stack import Stack
 from minigrad import optim
-from minigrad.cross_entropy_loss import CrossEntropyLoss
 from minigrad.data import Batch
 from minigrad.lr_schedules import ReduceLROnPlateau
+from minigrad.nn import CrossEntropyLoss
 from tests.backends.checkpoint.resume_laws import (
     Layout,
     goes_on_in_another_layout,

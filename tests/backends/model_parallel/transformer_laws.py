@@ -23,8 +23,8 @@ from backends.model_parallel.model_parallel import ModelParallel
 from backends.pipeline import Pipeline
 from backends.stack import Stack
 from minigrad import nn, optim
-from minigrad.cross_entropy_loss import CrossEntropyLoss
 from minigrad.data import Batch, shares
+from minigrad.nn import CrossEntropyLoss
 from minigrad.recompute import RecomputedModule, recomputed
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor

@@ -17,8 +17,8 @@ from backends.sequence_parallel.split_tokens import SplitTokens
 from backends.sequence_parallel.token_order import ORDERS, columns_of
 from backends.stack import Stack
 from minigrad import Tensor, nn, ops
-from minigrad.cross_entropy_loss import CrossEntropyLoss
 from minigrad.data import Batch
+from minigrad.nn import CrossEntropyLoss
 from minigrad.weighted_mean import WeightedMean
 from tests.backends.model_parallel.transformer_laws import TOKEN_LOSS, Net
 from tests.backends.sequence_parallel import sequence_laws as laws

@@ -1,4 +1,4 @@
-"""Laws of minigrad/nn/loss.py and minigrad/cross_entropy_loss.py: losses as objects, by PyTorch's names."""
+"""Laws of minigrad/nn/loss.py: losses as objects, by PyTorch's names."""
 
 import numpy as np
 import pytest

@@ -16,7 +16,7 @@ from backends.model_parallel.layers.sharding import Shard
 from backends.model_parallel.layers.vocabulary import embedding_of_part
 from backends.model_parallel.model_parallel import ModelParallel
 from minigrad import nn
-from minigrad.cross_entropy_loss import CrossEntropyLoss
+from minigrad.nn import CrossEntropyLoss
 from minigrad.tape import Tape
 from minigrad.tensor import Tensor
 from tests.backends.model_parallel.transformer_laws import Net, trains

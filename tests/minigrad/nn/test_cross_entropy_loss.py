@@ -1,4 +1,4 @@
-"""Laws of minigrad/cross_entropy_loss.py: with the classes last it is the mean over the tokens that count."""
+"""Laws of minigrad/nn/loss.py: with the classes last it is the mean over the tokens that count."""
 
 import math
 
