@@ -177,7 +177,14 @@ def check_inputs(function: Callable[..., Any], inputs: Sequence[Any], error: Exc
     if isinstance(error, TypeError):
         arrays = [x.data if isinstance(x, TensorBase) else x for x in inputs]
         lists = (list, tuple)
-        check_one_device(name_of(function), [np.asarray(x) if isinstance(x, lists) else x for x in arrays])
+        arrays = [np.asarray(x) if isinstance(x, lists) else x for x in arrays]
+        shaped = [x for x in arrays if hasattr(x, "shape")]  # numbers belong to the host and to a GPU
+        if len({on_gpu(x) for x in shaped}) > 1:
+            places = ", ".join(f"{x.shape} on {'a GPU' if on_gpu(x) else 'the host'}" for x in shaped)
+            raise TypeError(
+                f"{name_of(function)} takes arrays of one device, got {places}; move the model and the data "
+                'to the same one, with .to(device="cupy") or .to(device="numpy")'
+            ) from None
 
 
 def check_result(function: Callable[..., Any], result: Any, arrays: Sequence[Any]) -> None:
@@ -203,17 +210,6 @@ def kind_of(x: Any) -> str:
         return f"a {type(x).__name__} of ({', '.join(type(item).__name__ for item in x)})"
     is_array = isinstance(x, np.ndarray) or on_gpu(x)
     return f"an array {x.shape}" if is_array and x.ndim else type(x).__name__
-
-
-def check_one_device(name: str, arrays: Sequence[Any]) -> None:
-    """Raise TypeError where op ``name`` got arrays of the host and of a GPU; numbers belong to both."""
-    shaped = [x for x in arrays if hasattr(x, "shape")]
-    if len({on_gpu(x) for x in shaped}) > 1:
-        places = ", ".join(f"{x.shape} on {'a GPU' if on_gpu(x) else 'the host'}" for x in shaped)
-        raise TypeError(
-            f"{name} takes arrays of one device, got {places}; move the model and the data to the same one, "
-            'with .to(device="cupy") or .to(device="numpy")'
-        ) from None
 
 
 def as_0d_array(value: Any, *operands: Any) -> Array:

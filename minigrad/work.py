@@ -68,32 +68,31 @@ class Work(NamedTuple):
 
         Raises TypeError or ValueError, with the way out, where the loss function returns no loss of it.
         """
-        return checked_loss(self.loss_fn(out, self.batch.y), out) if len(self.batch) else out
+        if not len(self.batch):
+            return out
+        loss: Any = self.loss_fn(out, self.batch.y)
+        if not isinstance(loss, Tensor):
+            raise TypeError(
+                f"the loss function returned {type(loss).__name__}, which has no gradient; compute a tensor "
+                "from the model's output, without .data and .numpy()"
+            )
+        if loss.size != 1:
+            raise ValueError(
+                f"the loss function returned a tensor of shape {loss.shape}; a loss is one number: take "
+                ".mean()"
+            )
+        if loss.tape is None and isinstance(out, Tensor) and out.tape is not None:
+            raise ValueError(
+                "the loss does not depend on the model's output, so it has no gradient; compute it from the "
+                "output itself, without .data, .numpy() and .detach()"
+            )
+        return loss
 
     def weighted(self, forward_pass: ForwardPass, loss: Tensor | None) -> float:
         """The term of the batch's loss from these samples: ``loss``, where it is, and a pass's penalties."""
         if not len(self.batch):
             return 0.0
         return self.loss_weight * ((0.0 if loss is None else loss.item()) + forward_pass.penalty())
-
-
-def checked_loss(loss: Any, out: Any) -> Tensor:
-    """``loss``, one number that depends on the model's output; raises as ``Work.loss``."""
-    if not isinstance(loss, Tensor):
-        raise TypeError(
-            f"the loss function returned {type(loss).__name__}, which has no gradient; compute a tensor from "
-            "the model's output, without .data and .numpy()"
-        )
-    if loss.size != 1:
-        raise ValueError(
-            f"the loss function returned a tensor of shape {loss.shape}; a loss is one number: take .mean()"
-        )
-    if loss.tape is None and isinstance(out, Tensor) and out.tape is not None:
-        raise ValueError(
-            "the loss does not depend on the model's output, so it has no gradient; compute it from the "
-            "output itself, without .data, .numpy() and .detach()"
-        )
-    return loss
 
 
 ForwardBackward = Callable[[Work], float]

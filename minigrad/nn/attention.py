@@ -14,7 +14,7 @@ from ..integer_settings import integer
 from ..module import Module
 from ..tensor import Tensor
 from ..tokens import Tokens, current_tokens
-from .initial_weights import Rng, generator
+from .init import Rng, generator
 from .linear import Linear
 
 

@@ -18,7 +18,7 @@ from ..module import Module
 from ..ops.conv_pool import pays
 from ..tensor import Parameter, Tensor
 from .activation import ReLU
-from .initial_weights import Rng, generator, uniform
+from .init import Rng, generator, uniform
 from .pool import MaxPool2d
 
 

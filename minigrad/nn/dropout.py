@@ -14,7 +14,7 @@ from ..ops.dropout import check_probability
 from ..own_state import OwnState
 from ..random_mask import Mask, RandomMask
 from ..tensor import Tensor
-from .initial_weights import Rng, generator
+from .init import Rng, generator
 
 
 class Dropout(Module, OwnState):

@@ -24,7 +24,7 @@ from ..tensor import Parameter, Tensor
 from ..tensor_base import as_tensor
 from ..tokens import Tokens, current_tokens
 from .attention import check_tokens
-from .initial_weights import Rng, generator, uniform
+from .init import Rng, generator, uniform
 
 Transform = Callable[[Tensor, list[int]], Tensor]
 """What experts make of rows (n, width), of which expert e has the next ``counts[e]``."""

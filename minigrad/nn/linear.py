@@ -16,7 +16,7 @@ from ..device import on_gpu
 from ..module import Module
 from ..tensor import Parameter, Tensor
 from .activation import activation_of
-from .initial_weights import Rng, generator, sample, uniform
+from .init import Rng, generator, sample, uniform
 
 
 class Linear(Module):

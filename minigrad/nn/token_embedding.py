@@ -15,7 +15,7 @@ from ..device import on_gpu
 from ..module import Module
 from ..tensor import Parameter, Tensor
 from ..tokens import current_tokens
-from .initial_weights import Rng, generator, sample
+from .init import Rng, generator, sample
 
 DEVIATION = 0.02  # of the numbers with which tables begin, as in GPT-2: the first scores are nearly equal
 

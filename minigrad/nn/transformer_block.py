@@ -14,7 +14,7 @@ from ..tensor import Tensor
 from .activation import GELU
 from .attention import Attention
 from .dropout import Dropout
-from .initial_weights import Rng, generator
+from .init import Rng, generator
 from .linear import Linear
 from .norm import LayerNorm
 

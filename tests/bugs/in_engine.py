@@ -25,7 +25,7 @@ from minigrad import (
     testing,
 )
 from minigrad.lr_schedules import SCHEDULES, warm_up
-from minigrad.nn import initial_weights
+from minigrad.nn import init
 from minigrad.ops import selection
 from minigrad.ops.fast.elementwise import LINE
 from tests.bugs.bug import Bug
@@ -211,8 +211,8 @@ def elements_have_the_values_of_their_readable_forms() -> None:
 
 
 def weights_are_one_stream() -> None:
-    with patch.object(initial_weights, "BLOCK", 4):
-        fast_form_laws.is_one_stream(initial_weights.sample, (3, 3), np.float32)
+    with patch.object(init, "BLOCK", 4):
+        fast_form_laws.is_one_stream(init.sample, (3, 3), np.float32)
 
 
 def a_mean_far_away_leaves_the_deviations() -> None:
@@ -560,7 +560,7 @@ BUGS = [
         "for j in range(columns - 1):\n            total += e[j]", softmax_is_exact_on_any_level, " for "),
     Bug("rows are shifted by nothing, on a slide", "softmax.softmax", "exp(x - largest(x, axes))",
         "exp(x + 0)", softmax_is_exact_on_any_level, "nan|inf| for "),
-    Bug("the last block of weights is drawn to its full size", "initial_weights.sample",
+    Bug("the last block of weights is drawn to its full size", "init.sample",
         "block[:] = draw(block.size)",
         "block[:] = draw(BLOCK)[: block.size]", weights_are_one_stream, "next number"),
     Bug("loops take arrays of two types", "loops.can_take", "and a.dtype == dtype", "",

@@ -207,7 +207,7 @@ BUGS = [
         "if not any(map(is_channels_last, arrays)) or", "if True or", images_stay_channels_last, "strides"),
     Bug("a sum of gradients is in C order", "sum_in_order", "a + b if xp is np else", "a + b if True else",
         images_stay_channels_last, "strides"),
-    Bug("devices are mixed without a word of it", "check_one_device",
+    Bug("devices are mixed without a word of it", "op.check_inputs",
         "    if len({on_gpu(x) for x in shaped}) > 1:", "    if False:", one_device_is_asked_for,
         "TypeError|AssertionError"),
     Bug("a kernel gives the gradient to the last largest", "largest_kernel", "(x{i} > y) |", "(x{i} >= y) |",

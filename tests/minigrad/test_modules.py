@@ -1,4 +1,4 @@
-"""Laws of minigrad/module.py, minigrad/nn/linear.py and initial_weights.py: names,
+"""Laws of minigrad/module.py, minigrad/nn/linear.py and minigrad/nn/init.py: names,
 state and conversion of modules.
 """
 

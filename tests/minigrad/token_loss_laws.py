@@ -1,4 +1,4 @@
-"""Laws of minigrad/cross_entropy_loss.py: it takes logits with the classes last; the laws take the class."""
+"""Laws of minigrad/nn/loss.py: it takes logits with the classes last; the laws take the class."""
 
 from __future__ import annotations
 

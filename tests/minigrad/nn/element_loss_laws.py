@@ -1,4 +1,4 @@
-"""Laws of minigrad/nn/loss.py and minigrad/cross_entropy_loss.py: a loss is its formula, also of parts."""
+"""Laws of minigrad/nn/loss.py: a loss is its formula, also of parts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Laws of minigrad/ops/fast/activation.py, activation_loops.py, batch_norm.py, elementwise.py,
 elementwise_loops.py, gather.py, group_norm.py, layer_norm.py, loss.py, scan.py, softmax.py,
 cross_entropy.py, einsum.py, linear.py, shape.py, minigrad/normal_distribution.py, sums.py, product.py,
-minigrad/nn/initial_weights.py and minigrad/ops/selection.py: the fast forms of ops are their readable
+minigrad/nn/init.py and minigrad/ops/selection.py: the fast forms of ops are their readable
 ones, and these laws catch what they should.
 """
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from minigrad import device, loops, op, ops, product, sums
-from minigrad.nn import initial_weights
+from minigrad.nn import init
 from minigrad.ops import scan
 from minigrad.ops.fast import elementwise
 from minigrad.ops.fast.elementwise import constant_power
@@ -123,8 +123,8 @@ def test_products_of_a_column_and_a_long_row(rows, inner, columns, dtype, order,
 
 @given(hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=6), DTYPES, st.integers(1, 9))
 def test_weights_drawn_in_blocks(shape, dtype, block):
-    with patch.object(initial_weights, "BLOCK", block):
-        is_one_stream(initial_weights.sample, shape, dtype)
+    with patch.object(init, "BLOCK", block):
+        is_one_stream(init.sample, shape, dtype)
 
 
 @given(DTYPES, DTYPES, st.integers(0, 40), st.integers(0, 140), st.sampled_from([c_order, fortran_order]))
