@@ -9,27 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import ops
+from . import nn, ops
 from .data import Batch, Dataset
 from .lookup import lookup
 from .metric import ACCURACY, NATS, Metric
 from .mnist import load
-from .nn import (
-    Conv2d,
-    CrossEntropyLoss,
-    Experts,
-    Flatten,
-    LayerNorm,
-    Linear,
-    MaxPool2d,
-    Module,
-    ReLU,
-    Sequential,
-    Sigmoid,
-    TokenEmbedding,
-    TransformerBlock,
-    Unembedding,
-)  # fmt: skip
 from .tensor import Tensor
 from .text import PADDING, text
 from .work import Loss
@@ -47,7 +31,7 @@ class Net(NamedTuple):
     ``sizes`` are keywords of ``build`` that a user may choose.
     """
 
-    build: Callable[..., Module]
+    build: Callable[..., nn.Module]
     loss: Loss
     lr: float
     momentum: float
@@ -81,55 +65,55 @@ class Net(NamedTuple):
 # of the usual order, bit for bit, and the ReLU has a quarter of the work.
 
 
-def mlp(rng: Rng) -> Module:
+def mlp(rng: Rng) -> nn.Module:
     """784-128-128-10 with ReLU: 118,282 parameters."""
-    return Sequential(
-        Flatten(),
-        Linear(784, 128, rng=rng),
-        ReLU(),
-        Linear(128, 128, rng=rng),
-        ReLU(),
-        Linear(128, 10, rng=rng),
+    return nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(784, 128, rng=rng),
+        nn.ReLU(),
+        nn.Linear(128, 128, rng=rng),
+        nn.ReLU(),
+        nn.Linear(128, 10, rng=rng),
     )
 
 
-def lenet(rng: Rng) -> Module:
+def lenet(rng: Rng) -> nn.Module:
     """Two 3 x 3 convolutions with pooling, two linear layers, after LeCun et al. 1998: 206,922 parameters."""
-    return Sequential(
-        Conv2d(1, 16, 3, padding=1, rng=rng),
-        MaxPool2d(2),
-        ReLU(),
-        Conv2d(16, 32, 3, padding=1, rng=rng),
-        MaxPool2d(2),
-        ReLU(),
-        Flatten(),
-        Linear(1568, 128, rng=rng),
-        ReLU(),
-        Linear(128, 10, rng=rng),
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1, rng=rng),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding=1, rng=rng),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(1568, 128, rng=rng),
+        nn.ReLU(),
+        nn.Linear(128, 10, rng=rng),
     )
 
 
-def vgg(rng: Rng) -> Module:
+def vgg(rng: Rng) -> nn.Module:
     """Pairs of 3 x 3 convolutions between poolings, after Simonyan and Zisserman 2015: 870,634 parameters.
 
     Weights have the variance 2 / n_in, biases are zero (He et al. 2015): a ReLU halves the mean square of
     what passes, and six layers of the usual third would leave so little that some seeds begin to learn late.
     """
-    model = Sequential(
-        Conv2d(1, 32, 3, padding=1, rng=rng),
-        ReLU(),
-        Conv2d(32, 32, 3, padding=1, rng=rng),
-        MaxPool2d(2),
-        ReLU(),
-        Conv2d(32, 64, 3, padding=1, rng=rng),
-        ReLU(),
-        Conv2d(64, 64, 3, padding=1, rng=rng),
-        MaxPool2d(2),
-        ReLU(),
-        Flatten(),
-        Linear(3136, 256, rng=rng),
-        ReLU(),
-        Linear(256, 10, rng=rng),
+    model = nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1, rng=rng),
+        nn.ReLU(),
+        nn.Conv2d(32, 32, 3, padding=1, rng=rng),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3, padding=1, rng=rng),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, 3, padding=1, rng=rng),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(3136, 256, rng=rng),
+        nn.ReLU(),
+        nn.Linear(256, 10, rng=rng),
     )
     for parameter in model.parameters():
         parameter.data[...] *= math.sqrt(6) if parameter.ndim > 1 else 0  # weights were uniform, 1 / (3 n_in)
@@ -146,29 +130,29 @@ def transformer(
     blocks: int = 2,
     experts: int = 0,
     **mixture: Any,
-) -> Module:
+) -> nn.Module:
     """The scores of the next symbol after each of a row of at most ``length`` (Radford et al. 2019).
 
     A table of symbols and places, blocks, a norm, and the table again: 416,000 parameters. With ``experts``
     each block has a mixture of so many instead of its feed-forward; the keywords in ``mixture`` are those of
     ``nn.Experts``.
     """
-    embedding = TokenEmbedding(symbols, width, length, rng=rng)
+    embedding = nn.TokenEmbedding(symbols, width, length, rng=rng)
     layers = [
-        TransformerBlock(
+        nn.TransformerBlock(
             width,
             heads,
-            feed_forward=Experts(width, experts, rng=rng, **mixture) if experts else None,
+            feed_forward=nn.Experts(width, experts, rng=rng, **mixture) if experts else None,
             rng=rng,
         )
         for _ in range(blocks)
     ]
-    return Sequential(embedding, *layers, LayerNorm(width), Unembedding(embedding))
+    return nn.Sequential(embedding, *layers, nn.LayerNorm(width), nn.Unembedding(embedding))
 
 
-def sigmoid(rng: Rng) -> Module:
+def sigmoid(rng: Rng) -> nn.Module:
     """784-25-10 logistic units, weights uniform within 0.12: the first network of many courses."""
-    model = Sequential(Flatten(), Linear(784, 25, rng=rng), Sigmoid(), Linear(25, 10, rng=rng))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 25, rng=rng), nn.Sigmoid(), nn.Linear(25, 10, rng=rng))
     for parameter in model.parameters():
         parameter.data[...] = rng.uniform(-0.12, 0.12, parameter.shape)
     return model
@@ -191,7 +175,7 @@ NETS = {
     "sigmoid": Net(sigmoid, logistic_cost, lr=2.0, momentum=0.0, targets=one_hot),
     "transformer": Net(
         transformer,
-        CrossEntropyLoss(ignore_index=PADDING, class_axis=-1),
+        nn.CrossEntropyLoss(ignore_index=PADDING, class_axis=-1),
         lr=2e-3,
         momentum=0.0,
         sample=(64,),

@@ -52,9 +52,8 @@ class TransformerBlock(Module):
         self.dropout1 = Dropout(p, rng=rng)
         self.norm2 = LayerNorm(width, dtype=dtype)
         if feed_forward is None:
-            first, second = (
-                Linear(*sizes, rng=rng, dtype=dtype) for sizes in ((width, hidden), (hidden, width))
-            )
+            first = Linear(width, hidden, rng=rng, dtype=dtype)
+            second = Linear(hidden, width, rng=rng, dtype=dtype)
             feed_forward = Sequential(first, GELU(), second)
         self.feed_forward: Module = feed_forward
         self.dropout2 = Dropout(p, rng=rng)
