@@ -92,12 +92,14 @@ def axis_sums(x: Any, axes: tuple[int, ...]) -> Any:
     """``x.sum(axis=axes)``, of an array as it lies in memory as sums of columns and of rows.
 
     No chain is longer than ``LONG``, but in arrays of less than ``SMALL`` elements. Integers of the host have
-    their own sum, and the sums of float16 are rounded once.
+    their own sum, and float16 is added up as float32 and rounded once.
     """
-    if type(x) is not np.ndarray:
-        return sums_on_gpu(x, axes) if x.dtype.char != "e" else sums_in_single(x, axes)
-    if x.dtype.char not in BY_PRODUCT:
-        return x.sum(axis=axes) if x.dtype.char != "e" else sums_in_single(x, axes)
+    on_host, char = type(x) is np.ndarray, x.dtype.char
+    if char == "e":
+        with np.errstate(over="ignore"):
+            return axis_sums(x.astype(np.float32), axes).astype(np.float16)
+    if not on_host or char not in BY_PRODUCT:
+        return x.sum(axis=axes) if on_host else sums_on_gpu(x, axes)
     if x.ndim == 2 and axes == (0,) and (x.size < SMALL or len(x) <= 2 * CHAIN):
         return ones(len(x), x.dtype).dot(x)  # one call, as of a bias's gradient
     if x.ndim == 2 and axes == (0,) and x.flags.c_contiguous:
@@ -117,12 +119,6 @@ def axis_sums(x: Any, axes: tuple[int, ...]) -> Any:
     return sums.reshape([x.shape[axis] for axis in rest]).transpose(
         [rest.index(axis) for axis in sorted(rest)]
     )
-
-
-def sums_in_single(x: Any, axes: tuple[int, ...]) -> Any:
-    """``axis_sums`` of float16, added up as float32."""
-    with np.errstate(over="ignore"):
-        return axis_sums(x.astype(np.float32), axes).astype(np.float16)
 
 
 def sums_on_gpu(x: Any, axes: tuple[int, ...]) -> Any:

@@ -176,7 +176,7 @@ BUGS = [
         "(lambda g: rounded(to_x(in_single(y), in_single(g), **settings), y.dtype),)",
         "(lambda g: rounded(to_x(compute(in_single(x))[0], in_single(g), **settings), y.dtype),)",
         gradients_come_from_the_rounded_value, "the gradient is|holds more"),
-    Bug("sums of 16 bits are added up in 16 bits", "sums_in_single",
+    Bug("sums of 16 bits are added up in 16 bits", "axis_sums",
         "axis_sums(x.astype(np.float32), axes).astype(np.float16)",
         "np.add.reduce(x, axis=axes, dtype=np.float16)", sums_are_rounded_once, "is the sum"),
     Bug("rows are added up in 16 bits", "sum_by_row", "if is_half(g):", "if False:",
