@@ -6,7 +6,7 @@ Lecture section: back-propagation. Lesson: 17_sequences, by ``nn/attention.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -57,7 +57,7 @@ class Tokens:
 
     def with_arrays(self, position: Array | None, document: Array | None) -> Self:
         """The tokens of other rows, of which the columns here are the same."""
-        return type(self)(position, document)
+        return replace(self, position=position, document=document)
 
     def all_gather(self, x: Array) -> Array:
         """What x (B, n, ...) has for the n columns that are here, for all columns (B, S, ...) of the rows."""

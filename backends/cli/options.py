@@ -19,8 +19,7 @@ from minigrad.lookup import check_choice
 from minigrad.models import find_net
 
 from ..launch.launch import check_room, choose_transport, world_size
-from ..model_parallel.model_parallel import check_plan_for
-from ..model_parallel.plan import read_plan
+from ..model_parallel.plan import check_plan, read_plan
 from ..partition import check_bounds
 from ..pipeline import check_timetable, find_schedule
 from ..pipeline.schedule_file import read_schedule, schedule_of
@@ -158,7 +157,7 @@ class ParallelOptions(NetSettings):
                 raise ValueError("--split-tokens is for --model of 2 or more; leave it out, or add --model 2")
         plan = None if self.plan is None else read_plan(self.plan)
         if plan is not None:
-            check_plan_for(plan, net)
+            check_plan(plan, net)
         pipeline = self.pipeline(len(net.children()), samples, pipe_options)
         pipeline |= {"split_tokens": self.split_tokens, "sequence": self.sequence}
         pipeline |= {"sequence_form": form, "sequence_options": sequence_options}

@@ -17,11 +17,7 @@ from ..comm.communicator import Communicator
 from ..data_parallel.data_parallel import DataParallel
 from ..data_parallel.step_summary import StepSummary
 from .exchange import exchange
-from .experts_of_ranks import ExpertsOfRanks
-from .own_experts import OwnExperts, refuse_shared
-
-CAPACITIES = {"sample": "sample", "rank": "batch"}
-"""What ``capacity_per`` makes of that of the mixtures."""
+from .own_experts import ExpertsOfRanks, OwnExperts, refuse_shared
 
 
 class ExpertParallel(DataParallel):
@@ -49,7 +45,7 @@ class ExpertParallel(DataParallel):
         capacity_per: str = "sample",
     ):
         super().__init__(comm, allreduce, micro_batches=micro_batches, batch_norm=batch_norm)
-        check_choice("capacity_per", capacity_per, list(CAPACITIES))
+        check_choice("capacity_per", capacity_per, ["sample", "rank"])
         self.capacity_per = capacity_per
         equal = capacity_per == "sample" or comm.size == 1
         self.traits = replace(self.traits, communicates_in_forward=True, equals_serial=equal)
@@ -61,8 +57,8 @@ class ExpertParallel(DataParallel):
 
     def use_ranks(self, model: Module) -> None:
         inner = tuple(strategy.state for strategy in self.inner)
-        per = CAPACITIES[self.capacity_per]
-        self.experts = OwnExperts(model, self.comm, exchange, inner=inner, capacity_per=per)
+        in_one_row = self.capacity_per == "rank"
+        self.experts = OwnExperts(model, self.comm, exchange, inner=inner, in_one_row=in_one_row)
         super().use_ranks(model)
         of_ranks = self.batch_norm == "ranks"
         others = SummaryOfOthers(model, self.rank, self.size, self.experts.parameters, statistics=of_ranks)

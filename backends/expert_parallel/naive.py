@@ -19,8 +19,7 @@ from ..comm import differentiable
 from ..comm.collectives import allgather, allreduce
 from ..comm.communicator import Communicator
 from ..data_parallel.naive import NaiveDataParallel
-from .experts_of_ranks import ExpertsOfRanks
-from .own_experts import OwnExperts, refuse_shared
+from .own_experts import ExpertsOfRanks, OwnExperts, refuse_shared
 
 
 def exchange_all(x: Tensor, counts: list[int], experts: Transform, *, comm: Communicator) -> Tensor:

@@ -1,4 +1,4 @@
-"""The experts of a model that this rank keeps, and what tells them from other parameters.
+"""The experts of a model that this rank keeps, what tells them from other parameters, and the whole state.
 
 Lecture section: data and model parallelism together. Lesson: 18_experts, by ``expert_parallel.py``.
 """
@@ -17,6 +17,7 @@ from minigrad.nn.experts import Exchange
 from minigrad.placed_state import PlacedState, Values
 from minigrad.tensor import Parameter
 
+from ..comm.collectives import allgather, allreduce
 from ..comm.communicator import Communicator
 
 
@@ -51,7 +52,8 @@ class OwnExperts:
     Rank r of ``comm`` keeps the r-th share of each mixture's experts, perhaps none, and ``exchange`` leads
     tokens to all of them. ``parameters`` are this rank's parts of the stacks. ``inner`` are the states of
     strategies that have placed the model before: ``names`` are the serial names of the stacks of all their
-    ranks, and ``is_stack`` says of the rows of their square norms which are of stacks.
+    ranks, and ``is_stack`` says of the rows of their square norms which are of stacks. With
+    ``in_one_row`` all tokens of a call share their places, whatever the ``capacity_per`` of the mixtures.
     """
 
     def __init__(
@@ -61,14 +63,14 @@ class OwnExperts:
         exchange: Any,
         *,
         inner: tuple[PlacedState, ...] = (),
-        capacity_per: str = "sample",
+        in_one_row: bool = False,
     ):
         mixtures = mixtures_of(model)
         refuse_uses_elsewhere(model, mixtures)
         lead: Exchange = partial(exchange, comm=comm)
         for mixture in mixtures:
             own = shares(mixture.gate.shape[0], comm.size)[comm.rank]
-            mixture.share(own, lead, capacity_per if capacity_per == "batch" else mixture.capacity_per)
+            mixture.share(own, lead, "batch" if in_one_row else mixture.capacity_per)
         self.parameters: set[Parameter] = {p for mixture in mixtures for p in mixture.stacks}
         flags: Values = {name: np.array(float(p in self.parameters)) for name, p in model.named_parameters()}
         rows = np.array([[p in self.parameters] * 2 for p in model.parameters()], float).reshape(-1, 2)
@@ -76,3 +78,25 @@ class OwnExperts:
             flags, rows = state.unshard_values(model, flags), state.global_square_norms(model, rows)
         self.names = [name for name, flag in flags.items() if flag]
         self.is_stack = rows > 0
+
+
+class ExpertsOfRanks(PlacedState):
+    """Whole stacks of experts from those of all ranks, and norms in which each expert counts once.
+
+    ``backend.experts`` is this rank's ``OwnExperts``, and ``backend.comm`` are the ranks.
+    """
+
+    def unshard_values(self, model: Module, values: Values) -> Values:
+        """The serial run's arrays; numbers, such as counts of steps, and None are as they are."""
+        names = [n for n in self.backend.experts.names if (v := values.get(n)) is not None and v.ndim]
+        return values | {n: np.concatenate(allgather(self.backend.comm, values[n])) for n in names}
+
+    def shard_values(self, model: Module, values: Values) -> Values:
+        names = [n for n in self.backend.experts.names if (v := values.get(n)) is not None and v.ndim]
+        size, rank = self.backend.size, self.backend.rank
+        return values | {n: values[n][shares(len(values[n]), size)[rank]] for n in names}
+
+    def global_square_norms(self, model: Module, squares: np.ndarray) -> np.ndarray:
+        """Sums over the ranks, in which what all of them hold counts once."""
+        once = np.where(self.backend.experts.is_stack, 1.0, float(self.backend.rank == 0))
+        return allreduce(self.backend.comm, squares * once)

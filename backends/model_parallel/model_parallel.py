@@ -1,7 +1,6 @@
 """Every rank holds a part of the layers that a plan names, and computes with the whole batch.
 
-Lecture section: model parallelism. Lesson: 11_model_parallel. A plan maps names of layers to kinds of split,
-as in ``{"1": "column", "3": "row"}``; layers that it does not name are replicated.
+Lecture section: model parallelism. Lesson: 11_model_parallel. ``plan.py`` says what a plan is.
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ class ModelParallel(Strategy):
         check_same_on_all_ranks(self.comm, model, settings)
         if self.requested_plan is None:
             self.plan = default_plan(model, self.size, self.batch_size, self.sample)
-        check_plan(self.plan, model, self.splits_of)
+        check_plan(self.plan, model, self.splits)
         broadcast_model(self.comm, model)
         ties = model.tied_parameters()
         if is_sequential(model):
@@ -205,12 +204,6 @@ class ModelParallel(Strategy):
             elif planned:
                 self.replace_inside(layer, f"{name}.")
 
-    @classmethod
-    def splits_of(cls, layer: Module) -> list[str]:
-        """The kinds of split that a layer can have."""
-        tiles = ("rows", "tiles") if isinstance(layer, (*SPATIAL, *ELEMENTWISE, nn.Dropout)) else ()
-        return [*lookup(cls.splits, layer, {}), *tiles]
-
     def check_batch(self, batch: Batch) -> None:
         check_same_batch(self.comm, batch)
 
@@ -255,8 +248,3 @@ def keep_ties(model: Module, ties: Sequence[Sequence[str]]) -> None:
         owner, attribute = places[first]
         for name in others:
             setattr(places[name][0], places[name][1], getattr(owner, attribute))
-
-
-def check_plan_for(plan: Plan, model: Module) -> None:
-    """Raise ValueError, naming the layers that can be split, for a plan that does not fit the model."""
-    check_plan(plan, model, ModelParallel.splits_of)

@@ -27,13 +27,16 @@ from .layers.class_parallel import ClassLinear
 from .layers.conv import ChannelConv2d, FilterConv2d, GatheredConv2d, GroupedConv2d
 from .layers.heads import HeadsAttention, HeadsBlock, reason_against
 from .layers.linear import ColumnLinear, RowLinear
-from .layers.pass_through import PASS_THROUGH, ShardedLayerClass, lookup
+from .layers.pass_through import ELEMENTWISE, PASS_THROUGH, ShardedLayerClass, lookup
 from .layers.vocabulary import VocabularyEmbedding, VocabularyUnembedding
 from .naive import GatheredLinear
+from .spatial.layers import SPATIAL
 
 Plan = dict[str, str]
 
-SPLITS: Mapping[type[Module], Mapping[str, ShardedLayerClass]] = {
+Splits = Mapping[type[Module], Mapping[str, ShardedLayerClass]]
+
+SPLITS: Splits = {
     nn.Linear: {
         "column": ColumnLinear,
         "row": RowLinear,
@@ -228,9 +231,12 @@ def layers_of(model: Sequential, prefix: str = "") -> list[tuple[str, Module]]:
     return layers
 
 
-def check_plan(plan: Mapping[str, str], model: Module, kinds: Any) -> None:
-    """Raise ValueError for a plan that does not fit ``model``; layers can be split by ``kinds(layer)``."""
-    layers = {name: (layer, kinds(layer)) for name, layer in model.named_modules()}
+def check_plan(plan: Mapping[str, str], model: Module, splits: Splits = SPLITS) -> None:
+    """Raise ValueError, naming the layers that can be split, for a plan that does not fit ``model``."""
+    layers: dict[str, tuple[Module, list[str]]] = {}
+    for name, layer in model.named_modules():
+        tiles = ("rows", "tiles") if isinstance(layer, (*SPATIAL, *ELEMENTWISE, nn.Dropout)) else ()
+        layers[name] = layer, [*lookup(splits, layer, {}), *tiles]
     last = layers_of(model)[-1][0] if is_sequential(model) and len(model) else None
     possible = "; ".join(f'"{name}" ({", ".join(k)})' for name, (_, k) in layers.items() if k)
     for name, kind in plan.items():
@@ -257,14 +263,10 @@ def check_plan(plan: Mapping[str, str], model: Module, kinds: Any) -> None:
         owners = [name.rpartition(".")[0] for name in names]
         if all(plan.get(owner) == "vocabulary" for owner in owners):
             continue  # all need the same rows
-        if named := [owner for owner in owners if is_split(owner, plan)]:
+        named = [owner for owner in owners if any(f"{owner}.".startswith(f"{name}.") for name in plan)]
+        if named:  # the owner itself, or a layer that it is inside of
             raise ValueError(
                 f"layer {named[0]} shares a parameter with others ({', '.join(names)}), which do not all "
                 "need the same part of it; leave them out of the plan"
                 + (', or split all by "vocabulary"' if "vocabulary" in plan.values() else "")
             )
-
-
-def is_split(layer: str, plan: Mapping[str, str]) -> bool:
-    """Whether the plan names the layer, or one that it is inside of."""
-    return any(f"{layer}.".startswith(f"{name}.") for name in plan)

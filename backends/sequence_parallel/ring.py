@@ -92,11 +92,9 @@ class Ring(NamedTuple):
 
     def attention(self, q: Array, kv: Array) -> tuple[Array, Callable[[Array], tuple[Array, Array]]]:
         """The value, and the function from its gradient to those of q and kv."""
-        ring = (
-            self
-            if self.documents is None
-            else self._replace(documents=array_module(q).asarray(self.documents))
-        )
+        ring = self
+        if self.documents is not None:
+            ring = self._replace(documents=array_module(q).asarray(self.documents))
         ring.check(q)
         o, lse = ring.forward(widened(q), kv)
         o = self.in_dtype(o)

@@ -21,7 +21,6 @@ from ..data_parallel.data_parallel import DataParallel
 from .parts_of_rows import PartsOfRows
 from .split_tokens import FORMS, SplitTokens
 from .token_order import ORDERS, columns_of
-from .token_wise import refuse_mixed_tokens
 
 
 class SequenceParallel(DataParallel):
@@ -100,3 +99,14 @@ class SequenceParallel(DataParallel):
         if isinstance(inner, DataParallel):
             return f"whole rows are shared before their tokens; put {type(inner).__name__} first"
         return super().refusal(inner)
+
+
+def refuse_mixed_tokens(model: Module) -> None:
+    """Raise ValueError for a layer that may mix the tokens of a row, of which a rank has only some."""
+    for layer in model.modules():
+        if not layer.token_wise or layer.unchanged_type() is None:
+            name = type(layer).__name__
+            raise ValueError(
+                f"{name} may mix the tokens of a row, which --sequence shares among ranks; if it acts on "
+                f"each token (B, S, ...) alone, say so: token_wise = True in class {name}"
+            )

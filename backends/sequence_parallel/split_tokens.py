@@ -8,9 +8,9 @@ columns, and a mask is drawn for the whole rows, of which it takes these columns
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,9 +51,6 @@ class SplitTokens(Tokens):
     def length(self) -> int:
         """The number of columns of the whole rows."""
         return sum(map(len, self.columns))
-
-    def with_arrays(self, position: Array | None, document: Array | None) -> Self:
-        return replace(self, position=position, document=document)
 
     def places(self, shape: tuple[int, ...]) -> Array:
         self.check_shape("positions", shape)

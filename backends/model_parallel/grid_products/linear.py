@@ -10,6 +10,9 @@ one of one column the weights are, as in ZeRO's third stage.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from minigrad.device import Array
 from minigrad.dtypes import in_dtype_of
@@ -22,8 +25,27 @@ from minigrad.tensor import Parameter
 from ..layers.layer import ShardedLayer
 from ..layers.process_grid import ProcessGrid
 from ..layers.sharding import Shard, ShardedTensor, even_shard
-from .block_shard import BlockShard
 from .summa import Panel, panels, summa, summa_gradient_of_a, summa_gradient_of_b
+
+
+@dataclass(frozen=True, eq=False)
+class BlockShard(Shard):
+    """A split of one axis over a group of ranks, whose parts are split by ``inner``, along another axis."""
+
+    inner: Shard
+
+    @property
+    def parts(self) -> int:
+        return super().parts * self.inner.parts
+
+    def local_part(self, x):
+        return self.inner.local_part(super().local_part(x))
+
+    def gather(self, part: np.ndarray) -> np.ndarray:
+        return super().gather(self.inner.gather(part))
+
+    def full_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
+        return super().full_shape(self.inner.full_shape(shape))
 
 
 class GridLinear(ShardedLayer):
@@ -62,8 +84,8 @@ class GridLinear(ShardedLayer):
 
     def describe(self) -> str:
         grid = f"grid {self.grid.column.size}x{self.grid.row.size}"
-        inputs = sum(panel.of_b.stop - panel.of_b.start for panel in self.panels)
-        return f"{self.weight.shape[1]} of {inputs}, {self.weight.shape[0]} of {self.shard.length}, {grid}"
+        inputs = f"{self.weight.shape[1]} of {self.features.length}"
+        return f"{inputs}, {self.weight.shape[0]} of {self.shard.length}, {grid}"
 
 
 @op

@@ -13,7 +13,7 @@ from typing import Any
 from minigrad import ops
 from minigrad.device import Array, array_module
 from minigrad.half import rounded, widened
-from minigrad.nn import CrossEntropyLoss, Linear
+from minigrad.nn import Linear, Unembedding
 from minigrad.ops.cross_entropy import checked_labels
 from minigrad.pullback import OpResult
 from minigrad.tensor import Tensor
@@ -80,7 +80,7 @@ class ClassLinear(ColumnLinear):
     it is all of them.
     """
 
-    def __init__(self, layer: Linear, comm: Communicator, in_sharding: Shard | None = None):
+    def __init__(self, layer: Linear | Unembedding, comm: Communicator, in_sharding: Shard | None = None):
         super().__init__(layer, comm)
         self.out_sharding = None
         self.training = layer.training
@@ -97,15 +97,18 @@ def class_parallel_loss(loss_fn: Loss, shard: Shard) -> Loss:
     """
     part = loss_fn if isinstance(loss_fn, PartOfMean) else None
     entropy = loss_fn if part is None else part.loss
-    needs_others = not isinstance(entropy, CrossEntropyLoss) or (
-        entropy.weight is not None or entropy.settings["label_smoothing"]
-    )
 
     def loss(logits: Tensor, y: Any) -> Tensor:
         if loss_fn is ops.cross_entropy:
             return sharded_cross_entropy(logits, y, shard=shard)
-        last = isinstance(entropy, CrossEntropyLoss) and (entropy.class_axis == -1 or logits.ndim == 2)
-        if isinstance(entropy, CrossEntropyLoss) and last and not needs_others and not is_soft(y):
+        if (
+            isinstance(entropy, CrossEntropyLoss)
+            and entropy.op is ops.cross_entropy  # which NLLLoss, a subclass, is not
+            and entropy.weight is None
+            and not entropy.settings["label_smoothing"]
+            and (entropy.class_axis == -1 or logits.ndim == 2)
+            and Tensor(y).dtype.kind != "f"  # of probabilities of classes a rank needs all
+        ):
             rows, labels = entropy.rows(logits, y)
             settings = {"shard": shard, "ignore_index": entropy.ignore_index, "reduction": "sum"}
             total = sharded_cross_entropy(rows, labels, **settings)
@@ -113,8 +116,3 @@ def class_parallel_loss(loss_fn: Loss, shard: Shard) -> Loss:
         return loss_fn(ShardedTensor(logits, (shard.on_axis(-1),)).gather().local, y)
 
     return loss
-
-
-def is_soft(y: Any) -> bool:
-    """Whether labels are probabilities of classes."""
-    return Tensor(y).dtype.kind == "f"

@@ -108,10 +108,10 @@ class HeadsBlock(ShardedLayer):
         in_sharding = None
         for layer in feed_forward.layers:
             if isinstance(layer, nn.Linear):
-                kind = self.column if in_sharding is None else self.row
-                layers.append(kind(layer, self.comm, in_sharding))
+                form = self.column if in_sharding is None else self.row
             else:
-                layers.append(lookup(PASS_THROUGH, layer, Replicated)(layer, self.comm, in_sharding))
+                form = lookup(PASS_THROUGH, layer, Replicated)
+            layers.append(form(layer, self.comm, in_sharding))
             in_sharding = layers[-1].out_sharding
         return ShardedSequential(layers)
 

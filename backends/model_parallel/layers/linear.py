@@ -8,7 +8,7 @@ al. 2019, Megatron-LM). The parts need not be equal; a rank without neurons stil
 from __future__ import annotations
 
 from minigrad import ops
-from minigrad.nn import Conv2d, Linear
+from minigrad.nn import Conv2d, Linear, Unembedding
 from minigrad.tensor import Parameter, Tensor
 
 from ...comm import differentiable
@@ -31,7 +31,7 @@ class ColumnLinear(ShardedLayer):
 
     def __init__(
         self,
-        layer: Linear | Conv2d,
+        layer: Linear | Conv2d | Unembedding,
         comm: Communicator,
         in_sharding: Shard | None = None,
         *,
@@ -40,7 +40,7 @@ class ColumnLinear(ShardedLayer):
         super().__init__()
         neurons = even_shard(0, comm, layer.weight.shape[0]) if neurons is None else neurons.on_axis(0)
         self.shard_parameter("weight", layer.weight, neurons)
-        self.shard_parameter("bias", layer.bias, neurons)
+        self.shard_parameter("bias", getattr(layer, "bias", None), neurons)  # an unembedding has none
         self.shard = self.out_sharding = neurons.on_axis(-1)
 
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:

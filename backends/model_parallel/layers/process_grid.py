@@ -27,7 +27,6 @@ class ProcessGrid:
                 f"give rows and columns whose product is {comm.size}"
             )
         down, across = divmod(comm.rank, columns)
-        self.comm = comm
         self.row, self.column = comm.split(down, across), comm.split(across, down)
 
 

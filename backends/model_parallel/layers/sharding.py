@@ -21,11 +21,12 @@ from ...comm.collectives import allgather
 from ...comm.communicator import Communicator
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Shard:
     """One axis of an array is split: rank r of ``comm`` holds the elements bounds[r] to bounds[r + 1].
 
-    A negative ``axis`` counts from the last one, as -1 for the features of rows and of tokens.
+    A negative ``axis`` counts from the last one, as -1 for the features of rows and of tokens. Shards are
+    equal if every rank holds the same elements in both.
     """
 
     axis: int
@@ -84,11 +85,6 @@ class Shard:
     def repeat(self, n: int) -> Shard:
         """This split, for an axis on which each element has become ``n`` consecutive ones."""
         return replace(self, bounds=tuple(n * bound for bound in self.bounds))
-
-    def same_as(self, other: Shard) -> bool:
-        """Whether every rank holds the same elements in both."""
-        mine, its = ((type(shard), shard.axis, shard.comm, shard.bounds) for shard in (self, other))
-        return mine == its
 
 
 def even_shard(axis: int, comm: Communicator, n: int) -> Shard:
@@ -156,7 +152,7 @@ class ShardedTensor:
                     f"this layer takes {shard.length} channels or features, those before it give {length}; "
                     "make the sizes agree"
                 )
-        a = self.gather([mine.axis for mine in self.shards if not any(map(mine.same_as, new))])
+        a = self.gather([mine.axis for mine in self.shards if mine not in new])
         return reduce(ShardedTensor.split, (shard for shard in new if a.shard_of(shard.axis) is None), a)
 
     def split(self, shard: Shard) -> ShardedTensor:

@@ -97,11 +97,7 @@ def linear_of_gathered(x: Array, weight: Array, bias: Array | None = None, *, co
 
     Backward is one reduce-scatter, of the gradient of x, and one all-gather, of x.
     """
-
-    def gathered() -> list[Array]:
-        return collectives.allgather(comm, x)
-
-    xs = gathered()
+    xs = collectives.allgather(comm, x)
     sizes = [part.shape[TOKENS] for part in xs]
     y = product(concatenate(xs, TOKENS), weight.T)
     del xs
@@ -110,7 +106,7 @@ def linear_of_gathered(x: Array, weight: Array, bias: Array | None = None, *, co
         return collectives.reduce_scatter(comm, cut(product(g, weight), TOKENS, sizes))
 
     def to_weight(g: Array) -> Array:
-        return product(as_rows(g).T, as_rows(concatenate(gathered(), TOKENS)))
+        return product(as_rows(g).T, as_rows(concatenate(collectives.allgather(comm, x), TOKENS)))
 
     return (y, (to_x, to_weight)) if bias is None else (y + bias, (to_x, to_weight, lambda g: g))
 

@@ -40,9 +40,6 @@ class TiledFeatures(Shard):
         order = (n * self.order[:, None] + np.arange(n)).reshape(-1)
         return replace(self, bounds=tuple(n * bound for bound in self.bounds), order=order)
 
-    def same_as(self, other: Shard) -> bool:
-        return (
-            super().same_as(other)
-            and isinstance(other, TiledFeatures)
-            and np.array_equal(self.order, other.order)
-        )
+    def __eq__(self, other: object) -> bool:
+        is_tiled = isinstance(other, TiledFeatures)
+        return is_tiled and super().__eq__(other) and np.array_equal(self.order, other.order)

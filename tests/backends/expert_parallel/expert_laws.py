@@ -1,5 +1,5 @@
-"""Laws of backends/expert_parallel/exchange.py, expert_parallel.py, experts_of_ranks.py, own_experts.py and
-naive.py: ranks that share experts train as one machine, lose no token, and send what closed forms say.
+"""Laws of backends/expert_parallel/exchange.py, expert_parallel.py, own_experts.py and naive.py: ranks
+that share experts train as one machine, lose no token, and send what closed forms say.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Laws of backends/expert_parallel/exchange.py, expert_parallel.py, experts_of_ranks.py, own_experts.py and
-naive.py: any number of ranks trains any number of experts as one machine, in stacks too.
+"""Laws of backends/expert_parallel/exchange.py, expert_parallel.py, own_experts.py and naive.py: any
+number of ranks trains any number of experts as one machine, in stacks too.
 """
 
 from functools import partial

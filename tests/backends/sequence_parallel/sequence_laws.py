@@ -1,5 +1,5 @@
-"""Laws of backends/sequence_parallel/sequence_parallel.py, split_tokens.py, token_wise.py and
-parts_of_rows.py: models whose tokens are shared train like serial ones, with positions, dropout and
+"""Laws of backends/sequence_parallel/sequence_parallel.py, split_tokens.py and parts_of_rows.py:
+models whose tokens are shared train like serial ones, with positions, dropout and
 documents; what mixes them is refused.
 """
 

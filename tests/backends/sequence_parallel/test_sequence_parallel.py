@@ -1,5 +1,5 @@
-"""Laws of backends/sequence_parallel/sequence_parallel.py, split_tokens.py and token_wise.py: training with
-shared tokens, alone and in stacks of three axes.
+"""Laws of backends/sequence_parallel/sequence_parallel.py and split_tokens.py: training with shared tokens,
+alone and in stacks of three axes.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Laws of backends/model_parallel/grid_products/linear.py, block_shard.py and
+"""Laws of backends/model_parallel/grid_products/linear.py and
 backends/model_parallel/layers/process_grid.py: a net whose linear layers are blocks on a grid passes and
 trains like the serial one, for any batch.
 """

@@ -113,7 +113,7 @@ def one_hot_mse(out, y):
     return ops.mse(out, np.eye(7)[y])
 
 
-@pytest.mark.parametrize("loss", [ops.cross_entropy, one_hot_mse])
+@pytest.mark.parametrize("loss", [ops.cross_entropy, one_hot_mse, nn.NLLLoss(ignore_index=-1)])
 @pytest.mark.parametrize(
     "plan", [{"2": "classes"}, {"0": "column", "2": "classes"}, {"0": "row", "2": "classes"}]
 )
