@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from minigrad import ops
-from minigrad.data import shares
 from minigrad.tensor import Tensor
 
 from ..comm.communicator import Communicator
@@ -40,8 +39,7 @@ def ulysses_attention(
             "an all-to-all over heads joins the tokens by rank, so they must be consecutive; take "
             'columns_of(length, ranks, "contiguous"), or a ring'
         )
-    heads = [share.stop - share.start for share in shares(np.shape(qkv)[HEADS], comm.size)]
-    lengths = [len(own) for own in columns]
-    qkv = all_to_all(qkv, comm=comm, axis=HEADS, to_axis=TOKENS, sizes=heads)
+    qkv = all_to_all(qkv, comm=comm, axis=HEADS, to_axis=TOKENS)
     o = ops.self_attention(qkv, causal=causal, documents=documents)
+    lengths = [len(own) for own in columns]
     return all_to_all(o, comm=comm, axis=TOKENS, to_axis=HEADS, sizes=lengths)

@@ -128,8 +128,8 @@ BUGS = [
     Bug("the bias of a row is divided by the ranks", "reduce_then_add_bias", "total + bias",
         "total + bias * (1 / comm.size)", heads_train_like_serial, SERIAL),
     Bug("tokens drop alike on all ranks", "ShardedMask.keep",
-        "lengths = {shard.axis: shard.length for shard in self.shards}\n",
-        "return self.whole.keep(shape, p)\n    lengths = {}\n", tokens_train_like_serial, SERIAL),
+        "keep = self.whole.keep(self.tensor.shape, p)", "return self.whole.keep(shape, p)",
+        tokens_train_like_serial, SERIAL),
     Bug("a head belongs to two ranks", "HeadsAttention.sharded_forward",
         "o = self.core(ops.reshape(qkv, shape=(*tokens, heads, 3 * self.size)), **masks)",
         "qkv = ops.reshape(qkv, shape=(*tokens, heads, 3 * self.size))\n    "

@@ -103,21 +103,20 @@ class ShardedDropout(Elementwise):
     def sharded_forward(self, a: ShardedTensor) -> ShardedTensor:
         if not self.layer.drops:
             return a
-        mask = ShardedMask(self.layer.next_mask(), a.shards)
+        mask = ShardedMask(self.layer.next_mask(), a)
         return ShardedTensor(ops.dropout(a.local, p=self.layer.p, rng=mask), a.shards)
 
 
 class ShardedMask(NamedTuple):
-    """This rank's part of a mask."""
+    """This rank's part of the mask of a tensor."""
 
     whole: Mask
-    shards: tuple[Shard, ...]
+    tensor: ShardedTensor
 
     def keep(self, shape: tuple[int, ...], p: float) -> np.ndarray:
-        """``RandomMask.keep`` for this rank's part of an array, which has ``shape``."""
-        lengths = {shard.axis: shard.length for shard in self.shards}
-        keep = self.whole.keep(tuple(lengths.get(axis, n) for axis, n in enumerate(shape)), p)
-        return reduce(lambda keep, shard: shard.local_part(keep), self.shards, keep)
+        """``RandomMask.keep`` for this rank's part of the tensor, which has ``shape``."""
+        keep = self.whole.keep(self.tensor.shape, p)
+        return reduce(lambda keep, shard: shard.local_part(keep), self.tensor.shards, keep)
 
 
 ShardedLayerClass = Callable[[Any, Any, Shard | None], ShardedLayer]

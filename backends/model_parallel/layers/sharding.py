@@ -123,8 +123,7 @@ class ShardedTensor:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of the whole tensor."""
-        lengths = {shard.axis: shard.length for shard in self.shards}
-        return tuple(lengths.get(axis, n) for axis, n in enumerate(self.local.shape))
+        return reduce(lambda shape, shard: shard.full_shape(shape), self.shards, self.local.shape)
 
     def shard_of(self, axis: int) -> Shard | None:
         """How ``axis`` is split; None where it is whole."""
