@@ -52,3 +52,19 @@ def activation_memory(
     of_token = (2 + 2 * dropout + statistics / h) * tokens / s
     gathered = 2 * (tokens / s if gather_again else 1)
     return of_token + gathered + 4 * heads / a + heads * of_query / h + 2 * hidden / h
+
+
+def bytes_after_korthikanti(
+    block: Block, ranks: int = 1, *, split_tokens: bool = False, recompute: str = ""
+) -> float:
+    """Bytes, over B S h, after Korthikanti et al. (2022, section 4), with numbers of 2 bytes and f = 4 h.
+
+    Masks take 1 byte there, and the input of the softmax is held besides its output. ``recompute`` is "" or
+    "selective", which leaves out scores, probabilities and their mask, or "full", which keeps the input.
+    """
+    if recompute == "full":
+        return 2.0
+    scores = 0.0 if recompute == "selective" else 5 * block.heads * block.tokens / block.width
+    if split_tokens:
+        return (34 + scores) / ranks
+    return 10 + (24 + scores) / ranks

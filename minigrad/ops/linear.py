@@ -151,20 +151,10 @@ def embedding(weight: Array, indices: Array) -> OpResult:
     range that lies on a GPU, where the host would have to wait for it, the row is NaN.
     """
     xp, gpu = array_module(weight), on_gpu(indices)
+    indices = indices if gpu else np.asarray(indices)
     if len(shape_of(weight)) != 2:
         raise ValueError(f"embedding takes a table (rows, width), got {shape_of(weight)}; reshape it")
     rows, width = weight.shape
-    indices = xp.asarray(checked_indices(indices, rows))
-    value = xp.take(weight, indices, axis=0)  # twice as fast as weight[indices]
-    if gpu:
-        value = xp.where(((indices >= 0) & (indices < rows))[..., None], value, xp.nan)
-    return value, (lambda g: sum_by_row(g.reshape(-1, width), indices.reshape(-1), rows), None)
-
-
-def checked_indices(indices: Array, rows: int) -> Array:
-    """``indices`` as an array; raises as ``embedding`` where one is no row of a table of so many ``rows``."""
-    gpu = on_gpu(indices)
-    indices = indices if gpu else np.asarray(indices)
     if indices.dtype.kind not in "iu":
         raise TypeError(
             f"embedding needs integer indices, got {indices.dtype}; convert them with .astype(int)"
@@ -174,4 +164,8 @@ def checked_indices(indices: Array, rows: int) -> Array:
             f"embedding indices run from {int(indices.min())} to {int(indices.max())}, "
             f"the table has rows 0 to {rows - 1}; enlarge the table or correct the indices"
         )
-    return indices
+    indices = xp.asarray(indices)
+    value = xp.take(weight, indices, axis=0)  # twice as fast as weight[indices]
+    if gpu:
+        value = xp.where(((indices >= 0) & (indices < rows))[..., None], value, xp.nan)
+    return value, (lambda g: sum_by_row(g.reshape(-1, width), indices.reshape(-1), rows), None)

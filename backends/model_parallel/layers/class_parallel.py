@@ -13,7 +13,7 @@ from typing import Any
 from minigrad import ops
 from minigrad.device import Array, array_module
 from minigrad.half import rounded, widened
-from minigrad.nn import Linear, Unembedding
+from minigrad.nn import CrossEntropyLoss, Linear, Unembedding
 from minigrad.ops.cross_entropy import checked_labels
 from minigrad.pullback import OpResult
 from minigrad.tensor import Tensor

@@ -97,7 +97,11 @@ def linear_of_gathered(x: Array, weight: Array, bias: Array | None = None, *, co
 
     Backward is one reduce-scatter, of the gradient of x, and one all-gather, of x.
     """
-    xs = collectives.allgather(comm, x)
+
+    def gathered() -> list[Array]:
+        return collectives.allgather(comm, x)
+
+    xs = gathered()
     sizes = [part.shape[TOKENS] for part in xs]
     y = product(concatenate(xs, TOKENS), weight.T)
     del xs
@@ -106,7 +110,7 @@ def linear_of_gathered(x: Array, weight: Array, bias: Array | None = None, *, co
         return collectives.reduce_scatter(comm, cut(product(g, weight), TOKENS, sizes))
 
     def to_weight(g: Array) -> Array:
-        return product(as_rows(g).T, as_rows(concatenate(collectives.allgather(comm, x), TOKENS)))
+        return product(as_rows(g).T, as_rows(concatenate(gathered(), TOKENS)))
 
     return (y, (to_x, to_weight)) if bias is None else (y + bias, (to_x, to_weight, lambda g: g))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from minigrad import nn
 from minigrad.device import Array, array_module, on_gpu
 from minigrad.nn.token_embedding import places_of
-from minigrad.ops.linear import checked_indices
 from minigrad.ops.selection import sum_by_row
 from minigrad.pullback import OpResult
 from minigrad.tensor import Parameter, Tensor
@@ -32,7 +31,16 @@ def embedding_of_part(weight: Array, indices: Array, *, shard: Shard) -> OpResul
     on a GPU, where the host would have to wait for it, its vector is NaN.
     """
     xp, gpu = array_module(weight), on_gpu(indices)
-    indices = xp.asarray(checked_indices(indices, shard.length))
+    indices = xp.asarray(indices)
+    if indices.dtype.kind not in "iu":
+        raise TypeError(
+            f"embedding needs integer indices, got {indices.dtype}; convert them with .astype(int)"
+        )
+    if not gpu and indices.size and not (indices.min() >= 0 and indices.max() < shard.length):
+        raise ValueError(
+            f"embedding indices run from {int(indices.min())} to {int(indices.max())}, "
+            f"the table has rows 0 to {shard.length - 1}; enlarge the table or correct the indices"
+        )
     (rows, width), flat = weight.shape, indices.reshape(-1)
     own = flat - shard.local_slice.start
     mine = (own >= 0) & (own < rows)

@@ -13,7 +13,7 @@ from backends.comm import run_ranks
 from backends.comm.collectives import ring_allreduce
 from backends.comm.trace import Traced
 from backends.laws import bound_for, trains_like_serial
-from backends.model_parallel.activation_memory import Block
+from backends.model_parallel.activation_memory import Block, bytes_after_korthikanti
 from backends.model_parallel.layers.sharding import ShardedTensor, even_shard
 from backends.model_parallel.layers.tokens import linear_of_gathered
 from backends.model_parallel.model_parallel import ModelParallel
@@ -128,22 +128,6 @@ def test_a_plain_norm_of_rows_stays_whole():
 def test_gathering_again_needs_split_tokens():
     with pytest.raises(ValueError, match="pass split_tokens=True too"):
         run_ranks(1, lambda comm: ModelParallel(comm, gather_again=True))
-
-
-def bytes_after_korthikanti(
-    block: Block, ranks: int = 1, *, split_tokens: bool = False, recompute: str = ""
-) -> float:
-    """Bytes, over B S h, after Korthikanti et al. (2022, section 4), with numbers of 2 bytes and f = 4 h.
-
-    Masks take 1 byte there, and the input of the softmax is held besides its output. ``recompute`` is "" or
-    "selective", which leaves out scores, probabilities and their mask, or "full", which keeps the input.
-    """
-    if recompute == "full":
-        return 2.0
-    scores = 0.0 if recompute == "selective" else 5 * block.heads * block.tokens / block.width
-    if split_tokens:
-        return (34 + scores) / ranks
-    return 10 + (24 + scores) / ranks
 
 
 def test_the_formulas_after_korthikanti():
