@@ -19,7 +19,7 @@ from minigrad.tensor import Tensor
 from ...comm.communicator import Communicator
 from .layer import ShardedLayer
 from .linear import ColumnLinear, RowLinear
-from .pass_through import PASS_THROUGH, Replicated, ShardedLayerClass, lookup
+from .pass_through import PASS_THROUGH, Replicated, lookup
 from .sequential import ShardedSequential, forward_on_shards
 from .sharding import Shard, ShardedTensor, even_shard
 
@@ -107,10 +107,11 @@ class HeadsBlock(ShardedLayer):
         layers: list[ShardedLayer] = []
         in_sharding = None
         for layer in feed_forward.layers:
-            form: ShardedLayerClass = lookup(PASS_THROUGH, layer, Replicated)
             if isinstance(layer, nn.Linear):
-                form = self.column if in_sharding is None else self.row
-            layers.append(form(layer, self.comm, in_sharding))
+                kind = self.column if in_sharding is None else self.row
+                layers.append(kind(layer, self.comm, in_sharding))
+            else:
+                layers.append(lookup(PASS_THROUGH, layer, Replicated)(layer, self.comm, in_sharding))
             in_sharding = layers[-1].out_sharding
         return ShardedSequential(layers)
 
