@@ -20,10 +20,7 @@ COLUMNS = ("name", "shape", "max_abs_error", "max_rel_error", "worst_rank", "une
 
 
 def verdict_of(
-    differences: Sequence[Difference],
-    bound: float,
-    config: dict[str, Any],
-    rule: ScaleRule | None = None,
+    differences: Sequence[Difference], bound: float, config: dict[str, Any], rule: ScaleRule | None = None
 ) -> dict[str, Any]:
     """The verdict as ``--json`` writes it.
 
