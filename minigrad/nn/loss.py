@@ -133,25 +133,25 @@ class CrossEntropyLoss(OpLoss):
         settings = {"weight": weight, "ignore_index": ignore_index, "label_smoothing": label_smoothing}
         super().__init__(reduction, settings)
 
-    def rows(self, logits: Any, labels: Any) -> tuple[Any, Any]:
+    def rows(self, out: Any, y: Any) -> tuple[Any, Any]:
         """Logits and labels as the op takes them: tokens, where these have the classes last, as rows."""
-        shape = np.shape(logits)
+        shape = np.shape(out)
         if self.class_axis == 1 or len(shape) < 3:
-            return logits, labels
-        labels = Tensor(labels).data
+            return out, y
+        labels = Tensor(y).data
         n = math.prod(shape[:-1])
         soft = labels.shape == shape and labels.dtype.kind == "f"
         if not soft and labels.shape != shape[:-1]:
             raise ValueError(
                 f"logits {shape} with the classes last need labels {shape[:-1]}, got {labels.shape}"
             )
-        return ops.reshape(logits, shape=(n, shape[-1])), labels.reshape((n, shape[-1]) if soft else n)
+        return ops.reshape(out, shape=(n, shape[-1])), labels.reshape((n, shape[-1]) if soft else n)
 
-    def count(self, labels: Any) -> Any:
+    def count(self, y: Any) -> Any:
         """What the sum is divided by; for labels that are probabilities of classes the number of rows."""
         if self.reduction == "sum":
             return 1
-        labels = Tensor(labels).data
+        labels = Tensor(y).data
         if labels.dtype.kind == "f":
             return labels.size // labels.shape[self.class_axis]
         counted = labels == labels if self.ignore_index is None else labels != self.ignore_index

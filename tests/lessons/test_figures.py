@@ -25,7 +25,6 @@ from backends.comm.spans import Ledger, Span, Trace
 from backends.pipeline import gantt
 from backends.pipeline.schedules import SCHEDULES
 from backends.pipeline.simulation import Costs, simulate
-from backends.pipeline.timetable import Backward, Forward, Weight
 from backends.pipeline.trace import as_trace
 from minigrad import figures
 from tests.bugs.mutant import mutant
@@ -85,9 +84,9 @@ def test_the_law_of_lines_catches_settings_that_are_alike(name, right):
 
 def test_one_word_has_one_color_in_all_pictures():
     fills = {name: fill.color for name, fill in timeline.FILLS.items()}
-    assert fills["forward"] == gantt.COLORS[Forward] == figures.FORWARD
-    assert fills["backward"] == gantt.COLORS[Backward] == figures.BACKWARD
-    assert fills["weight"] == gantt.COLORS[Weight] == figures.WEIGHTS
+    assert fills["forward"] == figures.FORWARD
+    assert fills["backward"] == figures.BACKWARD
+    assert fills["weight"] == figures.WEIGHTS
     assert {fills[name] for name in ("send", "recv", "allreduce", "post")} == {figures.COMMUNICATION}
     assert fills["wait"] == figures.WAITING
     assert len(set(timeline.FILLS.values())) == len(timeline.FILLS)

@@ -18,7 +18,7 @@ from minigrad_course.explorables.byte_table import (
 
 from backends.comm import run_ranks
 from backends.pipeline import Pipeline
-from backends.pipeline import engine as engine_module
+from backends.pipeline import pipeline as pipeline_module
 from minigrad.data import Batch
 from minigrad.memory import base_of
 from minigrad.models import DIGIT, NETS
@@ -104,7 +104,7 @@ def test_a_tape_of_several_samples_takes_as_many_times_the_bytes(name, data):
         assert forward(model, batch.x, net, batch.y)[1] == samples * one["tape"]
 
 
-class Weighed(engine_module.Step):
+class Weighed(pipeline_module.Engine):
     """Keeps in ``most`` the largest numbers of bytes of tapes and inputs, and of saved inputs."""
 
     most: dict[int, tuple[int, int]] = {}
@@ -112,13 +112,13 @@ class Weighed(engine_module.Step):
     def forward(self, i):
         super().forward(i)
         saved, stage = self.saved_forwards, self.table.stage(i.micro, self.comm.rank, i.chunk)
-        nbytes = sum(self.beside_the_batch(micro, one, stage) for (micro, _), one in saved.items())
+        nbytes = sum(self.beside_the_batch(micro, *one, stage) for (micro, _), one in saved.items())
         before = self.most.get(self.comm.rank, (0, 0))
         self.most[self.comm.rank] = (max(before[0], nbytes), max(before[1], len(self.saved_inputs)))
 
-    def beside_the_batch(self, micro, saved, stage):
+    def beside_the_batch(self, micro, tape, x, _, stage):
         """A micro-batch's samples and targets are views, and hold the whole batch, which does not count."""
-        nbytes = saved.tape.nbytes + (saved.x.data.nbytes if stage else -base_of(saved.x.data).nbytes)
+        nbytes = tape.nbytes + (x.data.nbytes if stage else -base_of(x.data).nbytes)
         last = stage == self.table.stages - 1
         return nbytes - (base_of(self.micros[micro].batch.y).nbytes if last else 0)
 
@@ -126,7 +126,7 @@ class Weighed(engine_module.Step):
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("schedule", ["naive", "gpipe", "1f1b"])
 def test_a_pipeline_holds_as_many_bytes(monkeypatch, data, schedule, recompute):
-    monkeypatch.setattr(engine_module, "Step", Weighed)
+    monkeypatch.setattr(pipeline_module, "Engine", Weighed)
     monkeypatch.setattr(Weighed, "most", {})
     net, samples, choice = NETS["lenet"], 24, Choice("lenet", 3, schedule=schedule, micro=4, batch=24)
 
