@@ -166,9 +166,11 @@ class Replay:
 
     def __init__(self, *modules: Module):
         self.places = [
-            (owner, name) for module in modules for _, owner, name in module.named_arrays()
+            (owner, name)
+            for module in modules
+            for _, owner, name in module.named_arrays()
             if not isinstance(getattr(owner, name), Parameter)
-        ]  # fmt: skip
+        ]
         by_id = {id(rng): rng for module in modules for rng in generators_of(module).values()}
         self.generators = list(by_id.values())
         inside = {m for module in modules for m in module.modules() if isinstance(m, OwnState)}

@@ -168,7 +168,8 @@ def test_the_output_of_the_readme_is_that_of_the_commands():
     history = History(632 * [float(loss)], seconds=seconds, samples=round(speed * seconds))
     assert last == epoch_line(7, 8, history, [accuracy / 100])
     (error,) = re.findall(r"to (\S+) ", verdict)
-    row = {"max_rel_error": float(error), "max_abs_error": float(error), "worst_rank": 0}
+    row = {"name": "0.weight", "shape": [], "max_abs_error": float(error)}
+    row |= {"max_rel_error": float(error), "worst_rank": 0}
     assert verdict == conclusion({"passed": True, "bound": 1e-12, "parameters": [row], "loss": row}).plain
 
 

@@ -123,7 +123,7 @@ class Checkpoints:
                 raise OSError(f"cannot write into {folder}: {error.strerror or error}") from error
         token = np.array([disk.random_bits(62)])
         self.token = f"{int((token if comm.size == 1 else broadcast(comm, token))[0]):016x}"
-        self.finish: Callable[[], None] = lambda: None  # waits for the thread
+        self.finish: Callable[[], None] | None = None  # waits for the thread
         self.error: Exception | None = None
         self.committed = ""  # the name of the newest generation of this run; known on rank 0
         self.abandoned = threading.Event()
@@ -157,7 +157,9 @@ class Checkpoints:
 
         It is an OSError where the generation could not be written, or an older one not be removed.
         """
-        self.finish()
+        if self.finish is not None:
+            self.finish()
+            self.finish = None
         if self.error is not None:
             error, self.error = self.error, None
             raise error

@@ -54,6 +54,9 @@ class Stages:
         places = (last._replace(pipe=stage) for stage in range(layout.pipe))
         self.ranks = [RankStep(net, layout, place, batch) for place in places]
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.net}, {self.layout})"
+
     @cached_property
     def memory(self) -> Memory:
         """The memory of the stage that holds most."""
