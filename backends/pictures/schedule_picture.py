@@ -72,7 +72,7 @@ def picture(title: str, table: Any, boxes: Sequence[Box], ends: Sequence[str]) -
     lines = {rank: 34 + i * (LINE + 4) for i, rank in enumerate(ends_of(table.ranks, MOST_RANKS))}
     drawn = [box for box in boxes if box.start in shown and box.rank in lines]
     if len(shown) < len(moments):
-        drawn = closed(drawn, moments[len(moments) - MOST_MOMENTS // 2])
+        drawn = without_gap(drawn, moments[len(moments) - MOST_MOMENTS // 2])
     unit = unit_of(drawn)
     left = MARGIN + LETTER * (len(f"rank {table.ranks}") + 1)
     for box in drawn:
@@ -108,7 +108,7 @@ def mark(chunk: int) -> str:
     return ("", "'", '"')[chunk] if chunk < 3 else f"/{chunk}"
 
 
-def closed(drawn: Sequence[Box], at: float) -> list[Box]:
+def without_gap(drawn: Sequence[Box], at: float) -> list[Box]:
     """The boxes without the time before ``at`` in which none is drawn, but for a little to see it by."""
     little = min((box.stop - box.start for box in drawn if box.stop > box.start), default=0.0)
     end = max((box.stop for box in drawn if box.start < at), default=0.0)
