@@ -12,7 +12,7 @@ from tests.reading import CHAINS, ROOT, SUBJECTS, chain, lines, reading
 
 PACKAGES = {
     "minigrad": 18_855,  # text, experts, 16 bits; init, losses, CIFAR; a tape draws itself; examples
-    "backends": 28_290,  # float16, the first difference; hooks, constants; plans and proofs are drawn
+    "backends": 28_295,  # float16, the first difference; hooks, constants; plans and proofs are drawn
     "lessons/minigrad_course": 12_150,  # pages that fold, search, guide; a classroom's wheel, times
     "benchmarks": 5_000,  # a transformer's step, torch.compile and jax.jit
     "tests": 92_930,  # laws and bugs of axes, sixteen bits, own nets, constants, pages; the form of lessons

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,12 +53,18 @@ class NcclComm(Wrapper):
         super().__init__(comm)
         self.has_own_allreduce = self.sums_alone = True
         self.own_collectives = {**comm.own_collectives, **COLLECTIVES}
+        self.links: list[Any] = []  # one or none
         self.in_flight: dict[Any, Sequence[Array]] = {}  # the memory of each call, by the event of its end
         self.ranks = f"ranks {', '.join(map(str, self.members))}"
 
-    @cached_property
+    @property
     def link(self) -> Any:
         """NCCL's communicator of all ranks, which ask for it together; None where ranks share a GPU."""
+        if not self.links:  # a cached_property of Python 3.11 lets one rank on threads in at a time
+            self.links.append(self.connect())
+        return self.links[0]
+
+    def connect(self) -> Any:
         gpu = loaded_cuda().Device()
         if len(set(self.exchange(f"{self.nodes[self.rank]} {gpu.pci_bus_id}"))) < self.size:
             if self.members[self.rank] == 0:
@@ -84,8 +90,8 @@ class NcclComm(Wrapper):
 
     def close(self) -> None:
         self.comm.close()
-        if (link := vars(self).pop("link", None)) is not None:
-            link.destroy()
+        if any(self.links):
+            self.links.pop().destroy()
 
     def collective(self, ours: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         own = COLLECTIVES.get(ours)
